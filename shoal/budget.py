@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A memory budget that is counted: whoever holds Arrow data says how much, and asks before taking more.
+
+Invariant: `used` is the sum of what is reserved and not yet released. The budget refuses nothing by itself; the
+write buffer spills and the merge cuts smaller blocks when `available` runs low.
+"""
+
+from __future__ import annotations
+
+import threading
+
+DEFAULT_BYTES = 256 << 20
+
+
+class Budget:
+    """`total` bytes shared by everything that was given this object; safe to use from several threads."""
+
+    def __init__(self, total: int = DEFAULT_BYTES) -> None:
+        self.total = total
+        self.used = 0
+        self.peak = 0
+        self._lock = threading.Lock()
+
+    @property
+    def available(self) -> int:
+        return max(0, self.total - self.used)
+
+    def reserve(self, size: int) -> None:
+        with self._lock:
+            self.used += size
+            self.peak = max(self.peak, self.used)
+
+    def release(self, size: int) -> None:
+        with self._lock:
+            self.used -= size
+
+    def share(self, parts: int) -> Budget:
+        """A budget of an equal part, for one of `parts` workers."""
+        return Budget(max(1 << 20, self.total // max(1, parts)))

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A warehouse folder as a lake of databases and tables.
+
+Agrees with: FileSystemCatalog, AbstractCatalog (2.0.0): `<database>.db/<table>/schema/schema-0` makes a table.
+Invariant: a table exists when it has a schema file; listing opens none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shoal.budget import DEFAULT_BYTES
+from shoal.catalog.names import check_name, split_name
+from shoal.clock import Clock, Scheduler, SystemClock, ThreadScheduler
+from shoal.errors import BadRequest, NotFound, near
+from shoal.store.base import Store
+from shoal.store.cache import Cache
+from shoal.store.prefix import PrefixStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shoal.table.table import Table
+
+
+class Lake:
+    """A warehouse. Open it with `shoal.open`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        scheduler: Callable[[], Scheduler] = ThreadScheduler,
+        memory: int = DEFAULT_BYTES,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.store = store
+        self.cache = Cache()
+        self.clock = clock or SystemClock()
+        self._scheduler = scheduler
+        self._memory = memory
+        self._rng = rng
+
+    def __repr__(self) -> str:
+        return f"<Lake {self.store.uri}>"
+
+    def databases(self) -> list[str]:
+        """Names of the databases, sorted."""
+        return [d.removesuffix(".db") for d in self.store.list_dir("")[0] if d.endswith(".db")]
+
+    def tables(self, database: str) -> list[str]:
+        """Names of a database's tables, sorted."""
+        check_name(database, "database")
+        folders = self.store.list_dir(f"{database}.db")[0]
+        if not folders and database not in self.databases():
+            raise NotFound(f"no database '{database}' in {self.store.uri}", hint=_have(database, self.databases(), "databases"))
+        return [t for t in folders if self.store.list_dir(f"{database}.db/{t}/schema")[1]]
+
+    def table(self, name: str) -> Table:
+        """The table `db.name`; `NotFound` lists near names."""
+        from shoal.table.metadata import Metadata
+        from shoal.table.table import Table
+
+        database, short = split_name(name)
+        store = PrefixStore(self.store, f"{database}.db/{short}")
+        meta = Metadata(store, self.cache)
+        latest = meta.latest_schema_id()
+        if latest is None:
+            names = self.tables(database)
+            raise NotFound(f"no table '{name}' in {self.store.uri}", hint=_have(short, names, f"tables of {database}"))
+        return Table(
+            f"{database}.{short}", store, meta.schema(latest), cache=self.cache, clock=self.clock,
+            scheduler=self._scheduler, memory=self._memory, rng=self._rng,
+        )  # fmt: skip
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, object] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Create `db.name` with these columns; the database is made where it is missing."""
+        from shoal.table.create import first_schema
+
+        database, short = split_name(name)
+        store = PrefixStore(self.store, f"{database}.db/{short}")
+        made = first_schema(
+            f"{database}.{short}", schema, tuple(primary_key), tuple(partition_by), options, comment, self.clock.now_ms()
+        )
+        if not store.create("schema/schema-0", made.encode()) and not if_not_exists:
+            raise BadRequest(f"table '{name}' exists already", hint="drop it first, or pass if_not_exists=True")
+        return self.table(name)
+
+
+def _have(wanted: str, names: list[str], what: str) -> str:
+    return near(wanted, names) or (f"{what}: {', '.join(names[:10])}" if names else f"there are no {what} yet")

@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Avro container files, decoded to columns and encoded from columns.
+
+The codec is straight-line Python generated from the writer's schema, once per schema: fields are resolved by
+name as Java resolves them, unwanted ones are skipped. Invariant: damaged input ends in `Corrupt` that names the
+file; it never loops, never allocates beyond `MAX_BLOCK`, never yields a record that was not wholly there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from shoal.errors import Corrupt, Unsupported
+
+MAGIC = b"Obj\x01"
+# A block larger than this is damage: Paimon rolls manifests at megabytes.
+MAX_BLOCK = 1 << 30
+
+Columns = dict[str, list[Any]]
+_Decode = Callable[[bytes, int, Columns], int]
+
+
+class _Damaged(Exception):
+    """Raised inside generated code; the caller adds the file's name."""
+
+
+def decode(data: bytes, path: str, wanted: frozenset[str] | None = None) -> tuple[int, Columns]:
+    """(record count, columns by dotted path). Strings come as bytes; absent columns are left out."""
+    schema, blocks = container(data, path)
+    run, names = _decoder(schema, wanted)
+    columns: Columns = {n: [] for n in names}
+    total = 0
+    for count, raw in blocks:
+        if not 0 <= count <= len(raw):
+            raise Corrupt(f"{path}: a block claims {count} records in {len(raw)} bytes")
+        try:
+            end = run(raw, count, columns)
+        except (_Damaged, IndexError) as err:
+            raise Corrupt(f"{path}: a record does not fit the file's schema", hint="the file is damaged") from err
+        if end != len(raw):
+            raise Corrupt(f"{path}: a block of {len(raw)} bytes ends at {end}", hint="the file is damaged")
+        total += count
+    return total, columns
+
+
+def container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
+    """(writer schema as JSON text, [(record count, decompressed block)])."""
+    try:
+        return _container(data, path)
+    except IndexError as err:
+        raise Corrupt(f"{path}: the file ends in the middle of a block ({len(data)} bytes)", hint="it is cut off") from err
+
+
+def _container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
+    if data[:4] != MAGIC:
+        raise Corrupt(f"{path}: not an Avro file (first bytes {data[:4]!r})")
+    p, meta = 4, {}
+    while True:
+        n, p = _long(data, p)
+        if n == 0:
+            break
+        if n < 0:
+            n = -n
+            _, p = _long(data, p)
+        if n > len(data):
+            raise IndexError
+        for _ in range(n):
+            key, p = _bytes(data, p)
+            meta[key], p = _bytes(data, p)
+    sync = _slice(data, p, 16)
+    p += 16
+    codec = meta.get(b"avro.codec", b"null").decode("ascii", "replace")
+    schema = meta.get(b"avro.schema")
+    if schema is None:
+        raise Corrupt(f"{path}: the Avro header has no schema")
+    blocks = []
+    while p < len(data):
+        count, p = _long(data, p)
+        raw, p = _bytes(data, p)
+        if _slice(data, p, 16) != sync:
+            raise Corrupt(f"{path}: block marker at byte {p} does not match", hint="the file is damaged")
+        p += 16
+        blocks.append((count, _decompress(raw, codec, path)))
+    return schema.decode("utf-8", "replace"), blocks
+
+
+def _long(b: bytes, p: int) -> tuple[int, int]:
+    r = s = 0
+    while True:
+        x = b[p]
+        p += 1
+        r |= (x & 127) << s
+        if x < 128:
+            return (r >> 1) ^ -(r & 1), p
+        s += 7
+        if s > 63:
+            raise IndexError
+
+
+def _slice(b: bytes, p: int, n: int) -> bytes:
+    if n < 0 or p + n > len(b):
+        raise IndexError
+    return b[p : p + n]
+
+
+def _bytes(b: bytes, p: int) -> tuple[bytes, int]:
+    n, p = _long(b, p)
+    return _slice(b, p, n), p + n
+
+
+def _decompress(raw: bytes, codec: str, path: str) -> bytes:
+    if codec == "null":
+        return raw
+    import pyarrow as pa
+
+    try:
+        if codec == "zstandard":
+            with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
+                out = bytes(stream.read(MAX_BLOCK))
+        elif codec == "deflate":
+            out = zlib.decompressobj(-15).decompress(raw, MAX_BLOCK)
+        elif codec == "snappy":
+            size = _snappy_size(raw)
+            out = pa.Codec("snappy").decompress(raw[:-4], min(size, MAX_BLOCK), asbytes=True)
+            if zlib.crc32(out) != int.from_bytes(raw[-4:], "big"):
+                raise Corrupt(f"{path}: a block's checksum does not match", hint="the file is damaged")
+        elif codec == "bzip2":
+            import bz2
+
+            out = bz2.BZ2Decompressor().decompress(raw, MAX_BLOCK)
+        else:
+            raise Unsupported(f"{path}: Avro codec '{codec}' is not known")
+    except (OSError, ValueError, zlib.error, pa.ArrowException) as err:
+        raise Corrupt(f"{path}: a block does not decompress ({err})", hint="the file is damaged") from err
+    if len(out) >= MAX_BLOCK:
+        raise Corrupt(f"{path}: a block decompresses to more than {MAX_BLOCK} bytes")
+    return out
+
+
+def _snappy_size(raw: bytes) -> int:
+    n = s = 0
+    for x in raw[:5]:
+        n |= (x & 127) << s
+        if x < 128:
+            break
+        s += 7
+    return n
+
+
+def write_container(schema: str, records: Sequence[bytes], codec: str) -> bytes:
+    """A container file of encoded records in one block; `codec` is Avro's name for it."""
+    head = bytearray(MAGIC)
+    sync = os.urandom(16)
+    head += b"\x04" + _varbytes(b"avro.schema") + _varbytes(schema.encode()) + _varbytes(b"avro.codec") + _varbytes(codec.encode())
+    head += b"\x00" + sync
+    if records:
+        raw = b"".join(records)
+        head += _varint(len(records)) + _varbytes(_compress(raw, codec)) + sync
+    return bytes(head)
+
+
+def _compress(raw: bytes, codec: str) -> bytes:
+    if codec == "null":
+        return raw
+    if codec == "deflate":
+        c = zlib.compressobj(wbits=-15)
+        return c.compress(raw) + c.flush()
+    import pyarrow as pa
+
+    if codec == "zstandard":
+        out: bytes = pa.Codec("zstd").compress(raw, asbytes=True)
+        return out
+    if codec == "snappy":
+        packed: bytes = pa.Codec("snappy").compress(raw, asbytes=True)
+        return packed + zlib.crc32(raw).to_bytes(4, "big")
+    if codec == "bzip2":
+        import bz2
+
+        return bz2.compress(raw)
+    raise Unsupported(f"manifest.compression '{codec}' cannot be written", hint="use zstd, snappy, deflate or null")
+
+
+def _varint(v: int) -> bytes:
+    v = (v << 1) ^ (v >> 63)
+    out = bytearray()
+    while v > 127:
+        out.append(v & 127 | 128)
+        v >>= 7
+    out.append(v)
+    return bytes(out)
+
+
+def _varbytes(b: bytes) -> bytes:
+    return _varint(len(b)) + b
+
+
+# ---- generated decoder -----------------------------------------------------------------------------------
+
+
+class _Source:
+    """Lines of a generated function; `at` is the indentation of the next line."""
+
+    def __init__(self, at: int) -> None:
+        self.lines: list[str] = []
+        self.at = at
+        self.columns: dict[str, str] = {}
+        self.count = 0
+
+    def add(self, *lines: str) -> None:
+        self.lines += ["    " * self.at + line for line in lines]
+
+    def name(self) -> str:
+        self.count += 1
+        return f"n{self.count}"
+
+    def column(self, path: str) -> str:
+        return self.columns.setdefault(path, f"c{len(self.columns)}")
+
+
+# Stats keep their null counts as the array's own bytes: planning rarely looks at them.
+_RAW_ARRAYS = "_NULL_COUNTS"
+
+
+@lru_cache(maxsize=64)
+def _decoder(schema: str, wanted: frozenset[str] | None) -> tuple[_Decode, list[str]]:
+    try:
+        root = json.loads(schema)
+    except ValueError as err:
+        raise Corrupt(f"an Avro header's schema is not JSON ({err})") from err
+    src = _Source(2)
+    _read(src, root, "", wanted)
+    body = src.lines or ["        pass"]
+    head = ["def decode(b, count, columns):", "    p = 0", "    size = len(b)"]
+    head += [f"    {v} = columns[{path!r}].append" for path, v in src.columns.items()]
+    text = "\n".join([*head, "    for _ in range(count):", *body, "    return p"])
+    space: dict[str, Any] = {"Damaged": _Damaged}
+    exec(text, space)
+    return space["decode"], list(src.columns)
+
+
+def _read_long(src: _Source, var: str) -> None:
+    src.add(
+        "x = b[p]; p += 1",
+        "if x > 127:",
+        "    r = x & 127; s = 7",
+        "    while True:",
+        "        x = b[p]; p += 1; r |= (x & 127) << s; s += 7",
+        "        if x < 128: break",
+        "        if s > 63: raise Damaged",
+        "    x = r",
+        f"{var} = (x >> 1) ^ -(x & 1)",
+    )
+
+
+def _read(src: _Source, schema: Any, path: str, wanted: frozenset[str] | None, out: str | None = None) -> None:
+    """Code that reads one value; it is appended to the column of `path`, or to the list variable `out`."""
+    t = schema["type"] if isinstance(schema, dict) and isinstance(schema.get("type"), (dict, list)) else schema
+    kind = t["type"] if isinstance(t, dict) else t
+    keep = out is not None or wanted is None or path in wanted
+
+    def emit(value: str) -> str:
+        if not keep:
+            return "pass"
+        return f"{out}.append({value})" if out else f"{src.column(path)}({value})"
+
+    if isinstance(kind, list):
+        if len(kind) != 2 or "null" not in kind:
+            raise Unsupported(f"Avro union {kind} in field {path}")
+        null = kind.index("null")
+        src.add("u = b[p]; p += 1", f"if u == {2 * null}:", "    " + emit("None"), f"elif u == {2 - 2 * null}:")
+        src.at += 1
+        _read(src, kind[1 - null], path, wanted, out)
+        src.at -= 1
+        src.add("else: raise Damaged")
+    elif kind == "record":
+        for f in t["fields"]:
+            _read(src, f["type"], f"{path}.{f['name']}" if path else f["name"], wanted)
+        src.add("pass")
+    elif kind in ("int", "long"):
+        _read_long(src, "v")
+        src.add(emit("v"))
+    elif kind in ("bytes", "string"):
+        _read_long(src, "v")
+        src.add("q = p + v", "if not p <= q <= size: raise Damaged", emit("b[p:q]"), "p = q")
+    elif kind == "boolean":
+        src.add("v = b[p]; p += 1", emit("v == 1"))
+    elif kind == "array":
+        raw = path.endswith(_RAW_ARRAYS)
+        items, n, mark = src.name(), src.name(), src.name()
+        src.add(f"{mark} = p" if raw else f"{items} = []", "while True:")
+        src.at += 1
+        _read_long(src, n)
+        src.add(f"if {n} == 0: break", f"if {n} < 0:", f"    {n} = -{n}")
+        src.at += 1
+        _read_long(src, "v")
+        src.at -= 1
+        src.add(f"if {n} > size: raise Damaged", f"for _{n} in range({n}):")
+        src.at += 1
+        if raw:
+            _skip(src, t["items"])
+        else:
+            _read(src, t["items"], path, wanted, items)
+        src.at -= 2
+        src.add(emit(f"b[{mark}:p]" if raw else items))
+    else:
+        raise Unsupported(f"Avro type {kind} in field {path}")
+
+
+def _skip(src: _Source, schema: Any) -> None:
+    """Skips a nullable long of a null-count array."""
+    if isinstance(schema, list):
+        src.add("u = b[p]; p += 1", f"if u == {2 - 2 * schema.index('null')}:", "    while b[p] > 127: p += 1", "    p += 1")
+    else:
+        src.add("while b[p] > 127: p += 1", "p += 1")
+
+
+def nullable_longs(raw: bytes) -> tuple[int | None, ...]:
+    """The items of a raw array of nullable longs (see `_RAW_ARRAYS`)."""
+    out: list[int | None] = []
+    p = 0
+    while True:
+        n, p = _long(raw, p)
+        if n == 0:
+            return tuple(out)
+        if n < 0:
+            n = -n
+            _, p = _long(raw, p)
+        for _ in range(n):
+            u, p = _long(raw, p)
+            if u == 0:
+                out.append(None)
+            else:
+                v, p = _long(raw, p)
+                out.append(v)
+
+
+# ---- generated encoder -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16)
+def _encoder(schema: str) -> tuple[Callable[[Iterable[tuple[Any, ...]]], list[bytes]], tuple[str, ...]]:
+    src = _Source(2)
+    leaves: list[str] = []
+    _write(src, json.loads(schema), "", leaves, None)
+    args = ", ".join(f"a{i}" for i in range(len(leaves)))
+    head = ["def encode(rows):", "    done = []", f"    for {args}, in rows:", "        o = bytearray()"]
+    text = "\n".join([*head, *src.lines, "        done.append(bytes(o))", "    return done"])
+    space: dict[str, Any] = {}
+    exec(text, space)
+    return space["encode"], tuple(leaves)
+
+
+def encode(schema: str, rows: Iterable[Mapping[str, Any]]) -> list[bytes]:
+    """Each record's bytes. Rows map dotted paths to values (strings as str, null counts as tuples)."""
+    run, leaves = _encoder(schema)
+    return run([tuple(r[n] for n in leaves) for r in rows])
+
+
+def leaves(schema: str) -> tuple[str, ...]:
+    """Dotted paths of the leaf fields of a schema, in writing order."""
+    return _encoder(schema)[1]
+
+
+def encode_tuples(schema: str, rows: Iterable[tuple[Any, ...]]) -> list[bytes]:
+    """Each record's bytes, from tuples in the order of `leaves(schema)`."""
+    return _encoder(schema)[0](rows)
+
+
+def _write_long(src: _Source, value: str) -> None:
+    src.add(
+        f"v = {value}",
+        "v = (v << 1) ^ (v >> 63)",
+        "while v > 127:",
+        "    o.append(v & 127 | 128); v >>= 7",
+        "o.append(v)",
+    )
+
+
+def _write(src: _Source, schema: Any, path: str, leaves: list[str], var: str | None) -> None:
+    t = schema["type"] if isinstance(schema, dict) and isinstance(schema.get("type"), (dict, list)) else schema
+    kind = t["type"] if isinstance(t, dict) else t
+    if kind == "record":
+        for f in t["fields"]:
+            _write(src, f["type"], f"{path}.{f['name']}" if path else f["name"], leaves, None)
+        return
+    if var is None:
+        var = f"a{len(leaves)}"
+        leaves.append(path)
+    if isinstance(kind, list):
+        null = kind.index("null")
+        src.add(f"if {var} is None: o.append({2 * null})", "else:")
+        src.at += 1
+        src.add(f"o.append({2 - 2 * null})")
+        _write(src, kind[1 - null], path, leaves, var)
+        src.at -= 1
+    elif kind in ("int", "long"):
+        _write_long(src, var)
+    elif kind == "string":
+        src.add(f"w = {var}.encode()")
+        _write_long(src, "len(w)")
+        src.add("o += w")
+    elif kind == "bytes":
+        _write_long(src, f"len({var})")
+        src.add(f"o += {var}")
+    elif kind == "array":
+        item = src.name()
+        src.add(f"if {var}:")
+        src.at += 1
+        _write_long(src, f"len({var})")
+        src.add(f"for {item} in {var}:")
+        src.at += 1
+        _write(src, t["items"], path, leaves, item)
+        src.at -= 2
+        src.add("o.append(0)")
+    else:
+        raise Unsupported(f"Avro type {kind} in field {path}")

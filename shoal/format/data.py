@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data files: Parquet to and from Arrow batches, with the column bounds that manifests keep.
+
+Agrees with: ParquetFileFormat, KeyValue.schema (2.0.0). Invariant: a file is matched to the table by the field ids
+of the schema it was written with, never by today's names; what comes out has exactly the columns asked for, in
+Arrow types of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import Corrupt, Unsupported
+from shoal.format.row import Value
+from shoal.format.types import DataType, Field, to_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from shoal.store.base import Sink, Store
+
+# Rows of a Parquet row group: a reader that merges many files holds a page of each column, and a point lookup
+# decodes one row group, so groups stay well below Parquet's usual million rows.
+ROW_GROUP_ROWS = 131_072
+# Bytes read at a time from each column chunk.
+READ_BUFFER = 1 << 18
+COMPRESSIONS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "none": "none", "uncompressed": "none"}
+
+
+def format_of(file_name: str) -> str:
+    """`parquet`, `orc` or `avro`: what follows the last dot (a codec suffix may stand before it)."""
+    return file_name.rsplit(".", 1)[-1].lower() if "." in file_name else ""
+
+
+# ---- writing ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """What a file's footer knows of one column: stored values (None = no bound) and the null count."""
+
+    low: Value
+    high: Value
+    nulls: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A finished file: its rows, bytes, and bounds by column name (nested columns have none)."""
+
+    rows: int
+    size: int
+    bounds: dict[str, ColumnBounds]
+
+
+class ParquetWriter:
+    """Writes batches of `fields` into `sink`; `close` gives what the footer knows. Not for several threads."""
+
+    def __init__(
+        self, sink: Sink | pa.NativeFile, fields: Sequence[Field], *, compression: str, level: int, row_group_rows: int = ROW_GROUP_ROWS
+    ) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        codec = COMPRESSIONS.get(compression.lower())
+        if codec is None:
+            raise Unsupported(f"file.compression '{compression}' is not a Parquet codec", hint="use zstd, snappy, gzip, lz4 or none")
+        self._fields = fields
+        self._sink = sink
+        self._rows = 0
+        self._group = row_group_rows
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._nan: set[str] = set()
+        self._floats = [f.name for f in fields if f.type.root in ("FLOAT", "DOUBLE")]
+        self.schema = pa.schema([_parquet_field(f) for f in fields])
+        wide = any(f.type.is_timestamp and (f.type.precision or 0) > 6 for f in fields)
+        self._writer = pq.ParquetWriter(
+            sink,
+            self.schema,
+            compression=codec,
+            compression_level=level if codec == "zstd" else None,
+            store_schema=False,
+            store_decimal_as_integer=True,
+            write_time_adjusted_to_utc=True,
+            use_deprecated_int96_timestamps=wide,
+        )
+
+    @property
+    def written(self) -> int:
+        """Bytes that left for the sink so far."""
+        return int(self._sink.tell())
+
+    @property
+    def waiting_rows(self) -> int:
+        return self._waiting_rows
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        import pyarrow.compute as pc
+
+        for name in self._floats:
+            if name not in self._nan and pc.any(pc.is_nan(batch.column(name))).as_py():
+                self._nan.add(name)
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        if self._waiting_rows >= self._group:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if not self._waiting:
+            return
+        table = pa.Table.from_batches(self._waiting)
+        if table.schema != self.schema:
+            table = pa.Table.from_arrays([c.cast(f.type) if c.type != f.type else c for c, f in zip(table.columns, self.schema)], schema=self.schema)
+        self._writer.write_table(table, row_group_size=self._group)
+        self._rows += self._waiting_rows
+        self._waiting, self._waiting_rows = [], 0
+
+    def close(self) -> Written:
+        self._flush()
+        self._writer.close()
+        size = int(self._sink.tell())
+        footer = self._writer.writer.metadata
+        return Written(self._rows, size, footer_bounds(footer, self._fields, self._nan))
+
+
+def _parquet_field(f: Field) -> pa.Field:
+    import pyarrow as pa
+
+    return pa.field(f.name, _with_ids(to_arrow(f.type), f.type, f.id, 1), f.type.nullable, {b"PARQUET:field_id": str(f.id).encode()})
+
+
+def _with_ids(arrow: pa.DataType, t: DataType, field_id: int, depth: int) -> pa.DataType:
+    """Nested types with Paimon's element ids (see data-files in the format notes)."""
+    import pyarrow as pa
+
+    def ids(i: int) -> dict[bytes, bytes]:
+        return {b"PARQUET:field_id": str(i).encode()}
+
+    if t.root == "ROW":
+        return pa.struct([_parquet_field(f) for f in t.fields])
+    if t.root == "ARRAY":
+        assert t.element is not None
+        inner = _with_ids(to_arrow(t.element), t.element, field_id, depth + 1)
+        return pa.list_(pa.field("element", inner, t.element.nullable, ids(536870911 + field_id * 1024 + depth)))
+    if t.root in ("MAP", "MULTISET"):
+        key = t.key or t.element
+        assert key is not None
+        value = t.value or DataType("INT", False)
+        inner = _with_ids(to_arrow(value), value, field_id, depth + 1)
+        return pa.map_(
+            pa.field("key", to_arrow(key), False, ids(536870911 - field_id * 1024 - depth)),
+            pa.field("value", inner, value.nullable, ids(536870911 + field_id * 1024 + depth)),
+        )
+    if t.root == "TIMESTAMP" and t.precision == 0 or t.root == "TIMESTAMP_LTZ" and t.precision == 0:
+        return pa.timestamp("ms", arrow.tz)
+    return arrow
+
+
+def footer_bounds(footer: pq.FileMetaData, fields: Sequence[Field], with_nan: set[str]) -> dict[str, ColumnBounds]:
+    """Bounds of the scalar columns over all row groups; none where the footer has none or NaN would lie outside."""
+    import numpy as np
+
+    index = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    out: dict[str, ColumnBounds] = {}
+    groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
+    for f in fields:
+        if f.type.is_nested or f.name not in index:
+            continue
+        i = index[f.name]
+        low: Any = None
+        high: Any = None
+        nulls: int | None = 0
+        bounded = f.name not in with_nan
+        for g in groups:
+            column = g.column(i)
+            stats = column.statistics
+            if stats is None or not stats.has_null_count:
+                # INT96 has no statistics: the null count is values short of rows, which the footer does not tell
+                nulls, bounded = None, False
+                break
+            if nulls is not None:
+                nulls += stats.null_count
+            if stats.has_min_max:
+                a, b = _stored(stats.min_raw, f.type, column.physical_type), _stored(stats.max_raw, f.type, column.physical_type)
+                low = a if low is None or a < low else low
+                high = b if high is None or b > high else high
+            elif stats.null_count < g.num_rows:
+                bounded = False
+        if not bounded:
+            low = high = None
+        if isinstance(low, float) and f.type.root == "FLOAT":
+            low, high = float(np.float32(low)), float(np.float32(high))
+        out[f.name] = ColumnBounds(low, high, nulls)
+    return out
+
+
+def _stored(raw: Any, t: DataType, physical: str) -> Any:
+    """A raw footer value in the stored form of `format.row`."""
+    if t.root == "DECIMAL":
+        return int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+    if t.is_timestamp:
+        return int(raw) * (1_000_000 if (t.precision or 0) <= 3 else 1_000)
+    if t.root == "BOOLEAN":
+        return bool(raw)
+    if t.is_bytes:
+        return bytes(raw)
+    if t.root in ("FLOAT", "DOUBLE"):
+        return float(raw)
+    return int(raw)
+
+
+# ---- reading ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One output column: its Arrow field, and the name it has in the file (None = absent, all null)."""
+
+    field: pa.Field
+    source: str | None
+
+
+def columns_for(wanted: Sequence[Field], file_fields: Sequence[Field], file_name: str) -> list[Column]:
+    """Match output columns to a file's columns by field id."""
+    from shoal.format.types import arrow_field
+
+    by_id = {f.id: f for f in file_fields}
+    out = []
+    for f in wanted:
+        g = by_id.get(f.id)
+        if g is not None and g.type.with_nullable(True) != f.type.with_nullable(True):
+            raise Unsupported(
+                f"{file_name}: column '{f.name}' was written as {g.type} and is {f.type} now",
+                hint="reading files across a type change is not supported yet",
+            )
+        out.append(Column(arrow_field(f), None if g is None else g.name))
+    return out
+
+
+class DataReader:
+    """Batches of one data file. Opens lazily; `close` frees the file before its end is reached."""
+
+    def __init__(self, store: Store, path: str, columns: Sequence[Column], *, threads: bool = True) -> None:
+        self.path = path
+        self._store = store
+        self._columns = columns
+        self._threads = threads
+        self._file: pq.ParquetFile | None = None
+
+    def open(self) -> pq.ParquetFile:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        kind = format_of(self.path)
+        if kind != "parquet":
+            raise Unsupported(f"{self.path}: {kind or 'unnamed'} data files are not supported yet", hint="only Parquet is, so far")
+        if self._file is None:
+            try:
+                self._file = pq.ParquetFile(self._store.open(self.path), pre_buffer=False, buffer_size=READ_BUFFER)
+            except (pa.ArrowException, OSError) as err:
+                raise _damaged(self.path, err) from err
+        return self._file
+
+    def batches(self, rows: int, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """Batches of at most `rows` rows, columns as asked for."""
+        import pyarrow as pa
+
+        file = self.open()
+        names = file.schema_arrow.names
+        read = [c.source for c in self._columns if c.source is not None and c.source in names]
+        try:
+            stream = file.iter_batches(
+                rows, row_groups=row_groups, columns=list(dict.fromkeys(read)), use_threads=self._threads
+            )
+            for batch in stream:
+                yield self._shape(batch)
+        except (pa.ArrowException, OSError) as err:
+            raise _damaged(self.path, err) from err
+        finally:
+            self.close()
+
+    def _shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        arrays, names = [], batch.schema.names
+        for c in self._columns:
+            if c.source is None or c.source not in names:
+                arrays.append(pa.nulls(batch.num_rows, c.field.type))
+                continue
+            a = batch.column(names.index(c.source))
+            arrays.append(a if a.type == c.field.type else _cast(a, c.field.type, self.path))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([c.field for c in self._columns]))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close(force=True)
+            self._file = None
+
+
+def _cast(a: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+    """The stored form to the table's: INT96 to the declared unit, milliseconds to seconds, list names."""
+    import pyarrow as pa
+
+    try:
+        return a.cast(target, safe=False) if pa.types.is_timestamp(target) else a.cast(target)
+    except pa.ArrowException as err:
+        raise Corrupt(f"{path}: holds {a.type} where the table has {target} ({err})") from err
+
+
+def _damaged(path: str, err: BaseException) -> Corrupt:
+    text = str(err).split("\n")[0][:200]
+    return Corrupt(f"{path}: the Parquet file cannot be read ({text})", hint="it is damaged or cut off; restore it or roll back to a snapshot without it")

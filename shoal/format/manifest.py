@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manifest lists and manifests: which files a snapshot adds and removes, as columns.
+
+Agrees with: ManifestFileMeta, ManifestEntry, DataFileMeta serializers (2.0.0). Invariant: readers resolve fields
+by name, so files of any version since 0.4 decode; what is written equals Java's layout field by field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import Corrupt, Unsupported
+from shoal.format import avro
+from shoal.format.datafile import ADD, DataFile, Entry, Stats
+from shoal.format.row import Value, decode, encode, order_key
+from shoal.format.types import DataType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VERSION = 2
+
+_STATS = (
+    '{{"type":"record","name":"{0}","fields":[{{"name":"_MIN_VALUES","type":"bytes"}},{{"name":"_MAX_VALUES","type":"bytes"}},'
+    '{{"name":"_NULL_COUNTS","type":["null",{{"type":"array","items":["null","long"]}}],"default":null}}]}}'
+)
+
+
+def _field(name: str, kind: str, nullable: bool = False) -> str:
+    kind = kind if kind.startswith("{") else f'"{kind}"'
+    return f'{{"name":"{name}","type":["null",{kind}],"default":null}}' if nullable else f'{{"name":"{name}","type":{kind}}}'
+
+
+def _record(name: str, fields: Sequence[str], namespace: str = "") -> str:
+    space = f'"namespace":"{namespace}",' if namespace else ""
+    return f'{{"type":"record","name":"{name}",{space}"fields":[{",".join(fields)}]}}'
+
+
+_NAMESPACE = "org.apache.paimon.avro.generated"
+_STRINGS = '{"type":"array","items":"string"}'
+
+LIST_SCHEMA = _record(
+    "record",
+    [
+        _field("_VERSION", "int"), _field("_FILE_NAME", "string"), _field("_FILE_SIZE", "long"),
+        _field("_NUM_ADDED_FILES", "long"), _field("_NUM_DELETED_FILES", "long"),
+        _field("_PARTITION_STATS", _STATS.format("record__PARTITION_STATS")), _field("_SCHEMA_ID", "long"),
+        _field("_MIN_BUCKET", "int", True), _field("_MAX_BUCKET", "int", True), _field("_MIN_LEVEL", "int", True),
+        _field("_MAX_LEVEL", "int", True), _field("_MIN_ROW_ID", "long", True), _field("_MAX_ROW_ID", "long", True),
+    ],
+    _NAMESPACE,
+)  # fmt: skip
+
+_FILE_SCHEMA = _record(
+    "record__FILE",
+    [
+        _field("_FILE_NAME", "string"), _field("_FILE_SIZE", "long"), _field("_ROW_COUNT", "long"),
+        _field("_MIN_KEY", "bytes"), _field("_MAX_KEY", "bytes"),
+        _field("_KEY_STATS", _STATS.format("record__FILE__KEY_STATS")),
+        _field("_VALUE_STATS", _STATS.format("record__FILE__VALUE_STATS")),
+        _field("_MIN_SEQUENCE_NUMBER", "long"), _field("_MAX_SEQUENCE_NUMBER", "long"), _field("_SCHEMA_ID", "long"),
+        _field("_LEVEL", "int"), _field("_EXTRA_FILES", _STRINGS),
+        _field("_CREATION_TIME", '{"type":"long","logicalType":"timestamp-millis"}', True),
+        _field("_DELETE_ROW_COUNT", "long", True), _field("_EMBEDDED_FILE_INDEX", "bytes", True),
+        _field("_FILE_SOURCE", "int", True), _field("_VALUE_STATS_COLS", _STRINGS, True),
+        _field("_EXTERNAL_PATH", "string", True), _field("_FIRST_ROW_ID", "long", True),
+        _field("_WRITE_COLS", _STRINGS, True),
+    ],
+)  # fmt: skip
+
+ENTRY_SCHEMA = _record(
+    "record",
+    [
+        _field("_VERSION", "int"), _field("_KIND", "int"), _field("_PARTITION", "bytes"), _field("_BUCKET", "int"),
+        _field("_TOTAL_BUCKETS", "int"), _field("_FILE", _FILE_SCHEMA),
+    ],
+    _NAMESPACE,
+)  # fmt: skip
+
+_CODECS = {"zstd": "zstandard", "null": "null", "none": "null", "snappy": "snappy", "deflate": "deflate", "bzip2": "bzip2"}
+
+
+def codec(compression: str) -> str:
+    """Avro's name of a `manifest.compression` value."""
+    if compression.lower() not in _CODECS:
+        raise Unsupported(f"manifest.compression '{compression}' is not an Avro codec", hint="use zstd, snappy, deflate or null")
+    return _CODECS[compression.lower()]
+
+
+# ---- manifest lists --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestMeta:
+    """One row of a manifest list. Sizes in bytes; partition bounds as BinaryRows with arity prefix."""
+
+    file_name: str
+    file_size: int
+    added: int
+    deleted: int
+    partition_stats: Stats
+    schema_id: int
+    min_bucket: int | None = None
+    max_bucket: int | None = None
+    min_level: int | None = None
+    max_level: int | None = None
+    min_row_id: int | None = None
+    max_row_id: int | None = None
+
+
+def decode_list(data: bytes, path: str) -> tuple[ManifestMeta, ...]:
+    """The manifests of a list, in order."""
+    n, c = avro.decode(data, path)
+    _check_version(c, path)
+
+    def col(name: str) -> list[Any]:
+        return c.get(name) or [None] * n
+
+    rows = zip(
+        col("_FILE_NAME"), col("_FILE_SIZE"), col("_NUM_ADDED_FILES"), col("_NUM_DELETED_FILES"),
+        col("_PARTITION_STATS._MIN_VALUES"), col("_PARTITION_STATS._MAX_VALUES"), col("_PARTITION_STATS._NULL_COUNTS"),
+        col("_SCHEMA_ID"), col("_MIN_BUCKET"), col("_MAX_BUCKET"), col("_MIN_LEVEL"), col("_MAX_LEVEL"),
+        col("_MIN_ROW_ID"), col("_MAX_ROW_ID"),
+    )  # fmt: skip
+    return tuple(
+        ManifestMeta(_text(r[0], path), r[1], r[2], r[3], Stats(r[4], r[5], _null_counts(r[6])), *r[7:]) for r in rows
+    )
+
+
+def encode_list(metas: Sequence[ManifestMeta], compression: str) -> bytes:
+    """A manifest list file. An empty one is a file too."""
+    rows = [
+        (
+            VERSION, m.file_name, m.file_size, m.added, m.deleted, m.partition_stats.min_values,
+            m.partition_stats.max_values, m.partition_stats.null_counts, m.schema_id, m.min_bucket, m.max_bucket,
+            m.min_level, m.max_level, m.min_row_id, m.max_row_id,
+        )
+        for m in metas
+    ]  # fmt: skip
+    return avro.write_container(LIST_SCHEMA, avro.encode_tuples(LIST_SCHEMA, rows), codec(compression))
+
+
+def _check_version(columns: avro.Columns, path: str) -> None:
+    versions = set(columns.get("_VERSION", [VERSION]))
+    if versions and versions != {VERSION}:
+        raise Corrupt(f"{path}: manifest version {sorted(versions)} where {VERSION} is read", hint="upgrade shoal")
+
+
+def _text(raw: bytes | None, path: str) -> str:
+    if raw is None:
+        raise Corrupt(f"{path}: an entry has no file name")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as err:
+        raise Corrupt(f"{path}: a name is not UTF-8", hint="the file is damaged") from err
+
+
+def _null_counts(raw: bytes | None) -> tuple[int | None, ...] | None:
+    return None if raw is None else avro.nullable_longs(raw)
+
+
+# ---- manifests -------------------------------------------------------------------------------------------
+
+# Column of the entry table, its Avro path, its Arrow type. Null counts stay encoded (see avro._RAW_ARRAYS).
+_COLUMNS = (
+    ("kind", "_KIND", "int8"), ("partition", "_PARTITION", "binary"), ("bucket", "_BUCKET", "int32"),
+    ("total_buckets", "_TOTAL_BUCKETS", "int32"), ("file_name", "_FILE._FILE_NAME", "string"),
+    ("file_size", "_FILE._FILE_SIZE", "int64"), ("row_count", "_FILE._ROW_COUNT", "int64"),
+    ("min_key", "_FILE._MIN_KEY", "binary"), ("max_key", "_FILE._MAX_KEY", "binary"),
+    ("key_min", "_FILE._KEY_STATS._MIN_VALUES", "binary"), ("key_max", "_FILE._KEY_STATS._MAX_VALUES", "binary"),
+    ("key_nulls", "_FILE._KEY_STATS._NULL_COUNTS", "binary"), ("value_min", "_FILE._VALUE_STATS._MIN_VALUES", "binary"),
+    ("value_max", "_FILE._VALUE_STATS._MAX_VALUES", "binary"), ("value_nulls", "_FILE._VALUE_STATS._NULL_COUNTS", "binary"),
+    ("min_sequence", "_FILE._MIN_SEQUENCE_NUMBER", "int64"), ("max_sequence", "_FILE._MAX_SEQUENCE_NUMBER", "int64"),
+    ("schema_id", "_FILE._SCHEMA_ID", "int64"), ("level", "_FILE._LEVEL", "int32"),
+    ("extra_files", "_FILE._EXTRA_FILES", "strings"), ("creation_ms", "_FILE._CREATION_TIME", "int64"),
+    ("delete_row_count", "_FILE._DELETE_ROW_COUNT", "int64"), ("embedded_index", "_FILE._EMBEDDED_FILE_INDEX", "binary"),
+    ("file_source", "_FILE._FILE_SOURCE", "int8"), ("value_stats_cols", "_FILE._VALUE_STATS_COLS", "strings"),
+    ("external_path", "_FILE._EXTERNAL_PATH", "string"), ("first_row_id", "_FILE._FIRST_ROW_ID", "int64"),
+    ("write_cols", "_FILE._WRITE_COLS", "strings"),
+)  # fmt: skip
+_WANTED = frozenset([c[1] for c in _COLUMNS] + ["_VERSION"])
+_REQUIRED = frozenset(["kind", "partition", "bucket", "total_buckets", "file_name", "file_size", "row_count", "schema_id", "level"])
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.list_(pa.string()) if kind == "strings" else getattr(pa, kind)()
+
+
+def entry_schema() -> pa.Schema:
+    """The Arrow schema of an entry table: one row per manifest entry, stats as BinaryRows."""
+    import pyarrow as pa
+
+    return pa.schema([(name, _arrow_type(kind)) for name, _, kind in _COLUMNS])
+
+
+def decode_entries(data: bytes, path: str) -> pa.RecordBatch:
+    """All entries of a manifest as an entry table (see `entry_schema`)."""
+    import pyarrow as pa
+
+    n, c = avro.decode(data, path, _WANTED)
+    _check_version(c, path)
+    arrays = []
+    try:
+        for name, source, kind in _COLUMNS:
+            values = c.get(source)
+            if values is None:
+                if name in _REQUIRED and n:
+                    raise Corrupt(f"{path}: entries have no field {source}")
+                arrays.append(pa.nulls(n, _arrow_type(kind)))
+            else:
+                arrays.append(pa.array(values, _arrow_type(kind)))
+    except (pa.ArrowException, OverflowError, UnicodeDecodeError) as err:
+        raise Corrupt(f"{path}: field {source} holds a value that does not fit ({err})", hint="the file is damaged") from err
+    return pa.RecordBatch.from_arrays(arrays, schema=entry_schema())
+
+
+def encode_entries(entries: Iterable[Entry]) -> list[bytes]:
+    """Each entry's Avro bytes; `write_entries` makes a file of them."""
+    rows = []
+    for e in entries:
+        f, k, v = e.file, e.file.key_stats, e.file.value_stats
+        rows.append((
+            VERSION, e.kind, e.partition, e.bucket, e.total_buckets, f.file_name, f.file_size, f.row_count, f.min_key,
+            f.max_key, k.min_values, k.max_values, k.null_counts, v.min_values, v.max_values, v.null_counts,
+            f.min_sequence, f.max_sequence, f.schema_id, f.level, f.extra_files, f.creation_ms, f.delete_row_count,
+            f.embedded_index, f.file_source, f.value_stats_cols, f.external_path, f.first_row_id, f.write_cols,
+        ))  # fmt: skip
+    return avro.encode_tuples(ENTRY_SCHEMA, rows)
+
+
+def write_entries(encoded: Sequence[bytes], compression: str) -> bytes:
+    """A manifest file of encoded entries."""
+    return avro.write_container(ENTRY_SCHEMA, encoded, codec(compression))
+
+
+def entry_table(entries: Sequence[Entry]) -> pa.RecordBatch:
+    """Entries as an entry table, as if they had been written and decoded."""
+    import pyarrow as pa
+
+    # null counts are kept in their Avro form in an entry table
+    data = [dict(zip(_NAMES, _row(e))) for e in entries]
+    return pa.RecordBatch.from_pylist(data, schema=entry_schema())
+
+
+_NAMES = tuple(c[0] for c in _COLUMNS)
+
+
+def _row(e: Entry) -> tuple[Any, ...]:
+    f, k, v = e.file, e.file.key_stats, e.file.value_stats
+    return (
+        e.kind, e.partition, e.bucket, e.total_buckets, f.file_name, f.file_size, f.row_count, f.min_key, f.max_key,
+        k.min_values, k.max_values, _encoded_counts(k), v.min_values, v.max_values, _encoded_counts(v), f.min_sequence,
+        f.max_sequence, f.schema_id, f.level, f.extra_files, f.creation_ms, f.delete_row_count, f.embedded_index,
+        f.file_source, f.value_stats_cols, f.external_path, f.first_row_id, f.write_cols,
+    )  # fmt: skip
+
+
+_COUNTS_SCHEMA = '{"type":"record","name":"c","fields":[{"name":"n","type":{"type":"array","items":["null","long"]}}]}'
+
+
+def _encoded_counts(stats: Stats) -> bytes | None:
+    if stats.null_counts is None:
+        return None
+    return avro.encode_tuples(_COUNTS_SCHEMA, [(stats.null_counts,)])[0]
+
+
+def entries_of(table: pa.RecordBatch | pa.Table) -> list[Entry]:
+    """Entry objects of an entry table. For the few rows that survived planning, not for whole tables."""
+    columns = [table.column(n).to_pylist() for n in _NAMES]
+    out = []
+    for r in zip(*columns):
+        (kind, partition, bucket, total, name, size, rows, min_key, max_key, k0, k1, kn, v0, v1, vn, s0, s1, schema_id,
+         level, extra, created, deletes, index, source, cols, external, row_id, write_cols) = r  # fmt: skip
+        out.append(Entry(kind, partition, bucket, total, DataFile(
+            name, size, rows, min_key, max_key, Stats(k0, k1, _null_counts(kn)), Stats(v0, v1, _null_counts(vn)), s0, s1,
+            schema_id, level, tuple(extra or ()), created, deletes, index, source, None if cols is None else tuple(cols),
+            external, row_id, None if write_cols is None else tuple(write_cols),
+        )))  # fmt: skip
+    return out
+
+
+def manifest_meta(
+    file_name: str, file_size: int, entries: Sequence[Entry], partition_types: Sequence[DataType]
+) -> ManifestMeta:
+    """The list row of a manifest that holds `entries`."""
+    added = sum(e.kind == ADD for e in entries)
+    buckets, levels = [e.bucket for e in entries], [e.file.level for e in entries]
+    ids = [e.file.first_row_id for e in entries]
+    known = [i for i in ids if i is not None]
+    whole = bool(entries) and len(known) == len(ids)
+    return ManifestMeta(
+        file_name, file_size, added, len(entries) - added,
+        partition_stats([e.partition for e in entries], partition_types), max((e.file.schema_id for e in entries), default=0),
+        min(buckets, default=None), max(buckets, default=None), min(levels, default=None), max(levels, default=None),
+        min(known) if whole else None,
+        max(i + e.file.row_count - 1 for i, e in zip(known, entries)) if whole else None,
+    )  # fmt: skip
+
+
+def partition_stats(partitions: Sequence[bytes], types: Sequence[DataType]) -> Stats:
+    """Bounds over partition rows; nulls are counted and do not bound."""
+    rows = {p: decode(types, p, "partition") for p in set(partitions)}
+    lows: list[Value] = []
+    highs: list[Value] = []
+    nulls: list[int | None] = []
+    for i, t in enumerate(types):
+        values = [r[i] for r in rows.values() if r[i] is not None]
+        lows.append(min(values, key=lambda v: order_key(t, v), default=None))
+        highs.append(max(values, key=lambda v: order_key(t, v), default=None))
+        nulls.append(sum(rows[p][i] is None for p in partitions) if len(values) < len(rows) else 0)
+    return Stats(encode(types, lows), encode(types, highs), tuple(nulls))

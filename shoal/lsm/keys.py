@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys as unsigned words: the order of Paimon's keys, computed on whole columns.
+
+A column becomes words whose unsigned order, compared left to right, is the column's key order (integers by value,
+strings and binaries by unsigned bytes, doubles in Java's total order). Invariant: equal words mean equal keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.errors import Unsupported
+from shoal.format.hashing import byte_buffers, padded_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = np.ndarray[Any, np.dtype[Any]]
+U64 = np.uint64
+_SIGN = U64(1 << 63)
+# Strings above this many bytes are ranked by Arrow instead of being padded out to words.
+_WIDE = 256
+
+
+def column_words(column: pa.Array, *, nullable: bool = False) -> list[Array]:
+    """Words of one column, most significant first. With `nullable`, nulls sort first."""
+    import pyarrow as pa
+
+    t = column.type
+    if pa.types.is_dictionary(t):
+        column = column.dictionary_decode()
+        t = column.type
+    nulls = None
+    if column.null_count:
+        if not nullable:
+            raise Unsupported("a null in a key column")
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
+    words = _words(column, t)
+    if nulls is not None:
+        words = [np.where(nulls, U64(0), w) for w in words]
+        return [(~nulls).astype(U64), *words]
+    return words
+
+
+def _words(column: pa.Array, t: pa.DataType) -> list[Array]:
+    import pyarrow as pa
+
+    p = pa.types
+    if p.is_string(t) or p.is_binary(t):
+        return _byte_words(column)
+    if p.is_boolean(t):
+        return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(U64)]
+    n = len(column)
+    raw = column.buffers()[1]
+    if p.is_decimal128(t):
+        pair = np.frombuffer(raw, U64).reshape(-1, 2)[column.offset : column.offset + n]
+        if t.precision <= 18:
+            return [np.ascontiguousarray(pair[:, 0]) ^ _SIGN]
+        return [np.ascontiguousarray(pair[:, 1]) ^ _SIGN, np.ascontiguousarray(pair[:, 0])]
+    if p.is_floating(t):
+        return [_float_word(column)]
+    if p.is_integer(t) or p.is_date(t) or p.is_time(t) or p.is_timestamp(t):
+        v = np.frombuffer(raw, np.dtype(f"i{t.bit_width // 8}"))[column.offset : column.offset + n]
+        return [v.astype(np.int64).view(U64) ^ _SIGN]
+    raise Unsupported(f"a column of Arrow type {t} cannot be a key")
+
+
+def _float_word(column: pa.Array) -> Array:
+    """Java's Double.compare: -0.0 below 0.0, every NaN equal and above infinity."""
+    width = column.type.bit_width // 8
+    v = np.frombuffer(column.buffers()[1], np.dtype(f"f{width}"))[column.offset : column.offset + len(column)]
+    v = np.where(np.isnan(v), np.nan, v).astype(np.float64)
+    bits = v.view(U64)
+    return np.where(bits >> U64(63) != 0, ~bits, bits | _SIGN)
+
+
+def _byte_words(column: pa.Array) -> list[Array]:
+    offsets, _ = byte_buffers(column)
+    n = len(column)
+    if n == 0:
+        return [np.zeros(0, U64)]
+    lengths = np.diff(offsets)
+    longest = int(lengths.max())
+    if longest > _WIDE:
+        return [_rank(column)]
+    count = max(1, (longest + 7) // 8)
+    padded, _ = padded_bytes(column, 8 * count)
+    words = np.ascontiguousarray(padded).view(">u8").astype(U64)
+    out = [np.ascontiguousarray(words[:, i]) for i in range(count)]
+    if int(lengths.min()) != longest:  # the length as last word: "a" sorts before "a\0"
+        out.append(lengths.astype(U64))
+    return out
+
+
+def _rank(column: pa.Array) -> Array:
+    """Dense rank of long strings; one word whatever their length."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    data = column.fill_null("") if pa.types.is_string(column.type) else column.fill_null(b"")
+    return pc.rank(data.cast(pa.binary()), sort_keys="ascending", tiebreaker="dense").to_numpy().astype(U64)
+
+
+def pack(words: Sequence[Array]) -> list[tuple[Array, int]]:
+    """Fewer, narrower words of the same order, each with its number of bits.
+
+    Subtracts each word's minimum, drops trailing zero bits and joins neighbours that fit 64 bits. In a block, which
+    is a narrow key range, this removes what the keys have in common.
+    """
+    out: list[tuple[Array, int]] = []
+    for w in words:
+        low, high = w.min(), w.max()
+        if low == high:
+            continue
+        u, span = w - low, int(high) - int(low)
+        if not span & 0xFF:
+            used = int(np.bitwise_or.reduce(u))
+            shift = (used & -used).bit_length() - 1
+            u, span = u >> U64(shift), span >> shift
+        bits = span.bit_length()
+        if out and out[-1][1] + bits <= 64:
+            previous, width = out.pop()
+            out.append(((previous << U64(bits)) | u, width + bits))
+        else:
+            out.append((u, bits))
+    return out or [(np.zeros(len(words[0]), U64), 1)]
+
+
+def stable_order(words: Sequence[Array]) -> tuple[Array, Array]:
+    """(order, first): a stable permutation into key order, and which of its rows begin a key.
+
+    For rows that are already sorted runs laid end to end: numpy's stable sort is a merge sort that finds the runs,
+    so it merges, n log R. Later words are joined with the rank so far, so that each pass again meets sorted runs.
+    """
+    n = len(words[0])
+    if n == 0:
+        return np.zeros(0, np.int64), np.zeros(0, bool)
+    packed = pack(words)
+    order = np.argsort(packed[0][0], kind="stable")
+    first = _starts(packed[0][0][order])
+    for word, bits in packed[1:]:
+        here = word[order]
+        if not ((~first[1:]) & (here[1:] < here[:-1])).any():
+            first[1:] |= here[1:] != here[:-1]
+            continue
+        rank = (np.cumsum(first) - 1).astype(U64)
+        back = np.empty(n, U64)
+        back[order] = rank
+        for part, width in _fitting(word, bits, 64 - int(rank[-1]).bit_length()):
+            key = (back << U64(width)) | part
+            order = np.argsort(key, kind="stable")
+            first = _starts(key[order])
+            back[order] = (np.cumsum(first) - 1).astype(U64)
+    return order, first
+
+
+def _starts(ordered: Array) -> Array:
+    first = np.empty(len(ordered), bool)
+    first[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return first
+
+
+def _fitting(word: Array, bits: int, room: int) -> list[tuple[Array, int]]:
+    """`word` in pieces of at most `room` bits. A rank of up to 2^32 rows leaves 32 bits of room at least."""
+    pieces = []
+    while bits > 0:
+        width = min(bits, max(16, room - 8))
+        bits -= width
+        pieces.append(((word >> U64(bits)) & U64((1 << width) - 1), width))
+    return pieces
+
+
+def last_by_key(words: Sequence[Array]) -> Array:
+    """Row numbers of the last row of each key, in key order, of rows in any order.
+
+    An unstable (SIMD) sort and the greatest row number per key: no stable sort is needed to keep the last.
+    """
+    n = len(words[0])
+    if n == 0:
+        return np.zeros(0, np.int64)
+    packed = pack(words)
+    order = np.argsort(packed[0][0])
+    first = _starts(packed[0][0][order])
+    if len(packed) > 1 and not first.all():
+        tied = ~first
+        tied[:-1] |= ~first[1:]
+        rows = np.flatnonzero(tied)
+        group = np.cumsum(first)[rows]
+        rest = [w[order[rows]] for w, _ in packed[1:]]
+        order[rows] = order[rows][np.lexsort((*reversed(rest), group))]
+        for w, _ in packed[1:]:
+            here = w[order]
+            first[1:] |= here[1:] != here[:-1]
+    result: Array = np.maximum.reduceat(order, np.flatnonzero(first))
+    return result

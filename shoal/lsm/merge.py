@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one merge: sorted runs in, one row per key out. Reads, compactions and the write buffer all use it.
+
+Block by block: every run is topped up to a share of the budget, the block is cut at the smallest key that some run
+has not passed yet, so all versions of a key are in one block, and one vectorised pass orders and folds it.
+Agrees with: SortMergeReader, ReducerMergeFunctionWrapper, DeduplicateMergeFunction (2.0.0). Invariant: the versions of
+a key meet in the order of their sequence (fields, then number); a key with a single version passes as it is; nothing
+about values drops a version before this point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.budget import Budget
+from shoal.lsm.keys import Array, column_words, last_by_key, stable_order
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SEQUENCE, KIND = "_SEQUENCE_NUMBER", "_VALUE_KIND"
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
+
+# Part of the budget that loaded rows may take: folding a block copies it, and decoders hold pages of their own.
+_LOADED_SHARE = 0.25
+_BATCH_ROWS = (512, 65_536)
+
+Open = Callable[[int], "Iterator[pa.RecordBatch]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How versions of a key become one row."""
+
+    keys: tuple[str, ...]
+    sequence_fields: tuple[str, ...] = ()
+    sequence_ascending: bool = True
+    ignore_delete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunInput:
+    """A sorted run: `open(rows)` gives its batches of at most `rows` rows, ascending by key.
+
+    `row_bytes` estimates a decoded row; `sequences` are the run's least and greatest sequence number.
+    """
+
+    open: Open
+    row_bytes: float
+    sequences: tuple[int, int]
+
+
+def needs_sequence(ranges: Sequence[tuple[int, int]], rules: Rules) -> bool:
+    """Whether rows must be ordered by sequence: runs overlap in it, or sequence fields decide before it."""
+    if rules.sequence_fields:
+        return True
+    ordered = sorted(ranges)
+    return any(a[1] >= b[0] for a, b in zip(ordered, ordered[1:]))
+
+
+def merge_runs(
+    runs: Sequence[RunInput], rules: Rules, columns: Sequence[str], budget: Budget, *, drop_deletes: bool, ordered: bool
+) -> Iterator[pa.RecordBatch]:
+    """Merged rows with `columns`, in batches.
+
+    Batches of the runs must hold the keys, the row kind, `columns`, and the sequence columns where
+    `needs_sequence` says so. `ordered` gives ascending keys; without it rows of a block come in the order of their
+    runs, which saves a copy.
+    """
+    by_age = sorted(runs, key=lambda r: r.sequences)
+    sequenced = needs_sequence([r.sequences for r in runs], rules)
+    share = int(budget.total * _LOADED_SHARE / max(1, len(runs)))
+    widest = max((r.row_bytes for r in runs), default=1.0)
+    rows = int(min(_BATCH_ROWS[1], max(_BATCH_ROWS[0], share / widest / 2)))
+    streams = [_Stream(r.open(rows), rules.keys, share, budget) for r in by_age]
+    try:
+        while True:
+            live = [s for s in streams if s.fill()]
+            if not live:
+                return
+            waiting = [s for s in live if not s.ended]
+            cut = min((s.last_key() for s in waiting), default=None)
+            parts = [b for s in live for b in s.take_upto(cut)]
+            if not parts:
+                continue
+            if len(live) == 1:
+                for part in parts:
+                    yield _without_deletes(part, columns) if drop_deletes else part.select(list(columns))
+            else:
+                yield from _fold(parts, rules, columns, sequenced, drop_deletes, ordered)
+            del parts
+    finally:
+        for s in streams:
+            s.close()
+
+
+def merge_unsorted(table: pa.Table, rules: Rules) -> pa.Table:
+    """One row per key, in key order, of rows in order of arrival; deletes are kept."""
+    table = table.combine_chunks()
+    words = _key_words([table], rules.keys)
+    if not rules.sequence_fields and not rules.ignore_delete:
+        return table.take(_indices(last_by_key(words)))
+    order, first = _sequenced_order([table], words, rules)
+    return table.take(_indices(_winners(order, first, table.column(KIND), rules)))
+
+
+def sort_unsorted(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """All rows in key order, the rows of a key in order of arrival (what an input changelog holds)."""
+    table = table.combine_chunks()
+    return table.take(_indices(stable_order(_key_words([table], keys))[0]))
+
+
+# ---- one block -------------------------------------------------------------------------------------------
+
+
+def _fold(
+    parts: list[pa.RecordBatch], rules: Rules, columns: Sequence[str], sequenced: bool, drop_deletes: bool, ordered: bool
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    words = _key_words(parts, rules.keys)
+    order, first = _sequenced_order(parts, words, rules) if sequenced else stable_order(words)
+    kinds = np.concatenate([_kinds(p) for p in parts])
+    winners = _winners(order, first, kinds, rules)
+    if drop_deletes and kinds.any():
+        kept = kinds[winners]
+        winners = winners[(kept == INSERT) | (kept == UPDATE_AFTER)]
+    names = list(columns)
+    if ordered:
+        table = pa.Table.from_batches([p.select(names) for p in parts]).combine_chunks()
+        yield from table.take(_indices(winners)).to_batches()
+        return
+    keep = np.zeros(len(kinds), bool)
+    keep[winners] = True
+    base = 0
+    for p in parts:
+        mask = keep[base : base + p.num_rows]
+        base += p.num_rows
+        if mask.any():
+            yield p.select(names).filter(pa.array(mask))
+
+
+def _winners(order: Array, first: Array, kinds: Any, rules: Rules) -> Array:
+    """Row number of the surviving version of each key: the last one, retractions skipped where they are ignored."""
+    n = len(order)
+    if n == 0:
+        return order
+    last = np.empty(n, bool)
+    last[-1] = True
+    last[:-1] = first[1:]
+    if not rules.ignore_delete:
+        return order[last]
+    k = kinds if isinstance(kinds, np.ndarray) else kinds.to_numpy()
+    counts = (k[order] == INSERT) | (k[order] == UPDATE_AFTER) | (first & last)  # a lone version passes
+    best = np.maximum.reduceat(np.where(counts, np.arange(n), -1), np.flatnonzero(first))
+    return order[best[best >= 0]]
+
+
+def _sequenced_order(parts: Sequence[pa.RecordBatch | pa.Table], keys: list[Array], rules: Rules) -> tuple[Array, Array]:
+    """Key order, the versions of a key ascending by sequence fields (nulls first in both directions), then number."""
+    words = list(keys)
+    for name in rules.sequence_fields:
+        field = column_words(_whole(parts, name), nullable=True)
+        if not rules.sequence_ascending:
+            flags = len(field) > 1 and _whole(parts, name).null_count > 0
+            # nulls stay lowest: only the words of values turn round
+            field = [field[0], *(np.where(field[0] == 0, w, ~w) for w in field[1:])] if flags else [~w for w in field]
+        words += field
+    words += column_words(_whole(parts, SEQUENCE))
+    order, _ = stable_order(words)
+    first = np.zeros(len(order), bool)
+    if len(order):
+        first[0] = True
+    for w in keys:
+        here = w[order]
+        first[1:] |= here[1:] != here[:-1]
+    return order, first
+
+
+def _key_words(parts: Sequence[pa.RecordBatch | pa.Table], keys: Sequence[str]) -> list[Array]:
+    return [w for k in keys for w in column_words(_whole(parts, k))]
+
+
+def _whole(parts: Sequence[pa.RecordBatch | pa.Table], name: str) -> pa.Array:
+    import pyarrow as pa
+
+    chunks: list[pa.Array] = []
+    for p in parts:
+        c = p.column(name)
+        chunks += c.chunks if isinstance(c, pa.ChunkedArray) else [c]
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+
+
+def _kinds(batch: pa.RecordBatch) -> Array:
+    values: Array = batch.column(KIND).to_numpy()
+    return values
+
+
+def _without_deletes(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    kinds = _kinds(batch)
+    batch = batch.select(list(columns))
+    if not kinds.any():
+        return batch
+    return batch.filter(pa.array((kinds == INSERT) | (kinds == UPDATE_AFTER)))
+
+
+def _indices(rows: Array) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(rows)
+
+
+# ---- a run's stream --------------------------------------------------------------------------------------
+
+
+class _Stream:
+    """Loaded batches of one run, topped up on demand."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], keys: Sequence[str], share: int, budget: Budget) -> None:
+        self._batches = batches
+        self._keys = keys
+        self._share = share
+        self._budget = budget
+        self._loaded: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self.ended = False
+
+    def fill(self) -> bool:
+        """Top up to the share. Topping up every run before a cut keeps blocks large; false when nothing is left."""
+        while not self.ended and self._bytes < self._share:
+            batch = next(self._batches, None)
+            if batch is None:
+                self.ended = True
+            elif batch.num_rows:
+                self._loaded.append(batch)
+                self._count(batch.nbytes)
+        return bool(self._loaded)
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        self._budget.reserve(size) if size >= 0 else self._budget.release(-size)
+
+    def last_key(self) -> tuple[Any, ...]:
+        batch = self._loaded[-1]
+        return self._key(batch, batch.num_rows - 1)
+
+    def _key(self, batch: pa.RecordBatch, row: int) -> tuple[Any, ...]:
+        return tuple(comparable(batch.column(k), row) for k in self._keys)
+
+    def take_upto(self, cut: tuple[Any, ...] | None) -> list[pa.RecordBatch]:
+        """The loaded rows with key <= cut (all without a cut), as zero-copy slices."""
+        out = []
+        while self._loaded:
+            batch = self._loaded[0]
+            n = batch.num_rows if cut is None else self._upto(batch, cut)
+            if n:
+                out.append(batch.slice(0, n))
+                self._count(-out[-1].nbytes)
+            if n < batch.num_rows:
+                self._loaded[0] = batch.slice(n)
+                break
+            self._loaded.pop(0)
+        if not self._loaded:
+            self._count(-self._bytes)
+        return out
+
+    def _upto(self, batch: pa.RecordBatch, cut: tuple[Any, ...]) -> int:
+        low, high = 0, batch.num_rows
+        if self._key(batch, high - 1) <= cut:
+            return high
+        while low < high:
+            middle = (low + high) // 2
+            if self._key(batch, middle) <= cut:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def close(self) -> None:
+        self._count(-self._bytes)
+        self._loaded = []
+        close = getattr(self._batches, "close", None)
+        if close is not None:
+            close()
+
+
+def comparable(column: pa.Array, row: int) -> Any:
+    """One key value in a form that Python orders as Paimon does."""
+    import pyarrow as pa
+
+    t = column.type
+    if pa.types.is_floating(t):
+        return int(column_words(column.slice(row, 1))[0][0])
+    if pa.types.is_temporal(t):
+        return column[row].value
+    return column[row].as_py()

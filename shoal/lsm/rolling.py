@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sorted or arriving batches into data files of a target size, with the metadata a manifest keeps of each.
+
+Agrees with: RollingFileWriter, KeyValueDataFileWriter, RowDataFileWriter (2.0.0). Invariant: the files are whole and
+in the order of the rows; on failure every file of this writer is deleted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal.format.data import ParquetWriter, Written
+from shoal.format.datafile import APPEND, EMPTY_ROW, DataFile, Stats
+from shoal.format.row import encode, stored_values
+from shoal.format.schema import KEY_PREFIX, Schema
+from shoal.format.stats import key_stats, value_stats
+from shoal.lsm.merge import KIND, SEQUENCE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shoal.store.base import Store
+
+# Files expected to stay below this are built in memory and written with one call.
+_IN_MEMORY = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileSpec:
+    """What every file of a writer has in common. `folder` ends with a slash, `next_name` gives unused names."""
+
+    store: Store
+    folder: str
+    next_name: Callable[[], str]
+    schema: Schema
+    compression: str
+    level: int
+    target_size: int
+    stats_mode: Callable[[str], str]
+    stats_dense: bool
+    now: Callable[[], int]  # local wall clock, milliseconds
+
+    @property
+    def keyed(self) -> bool:
+        return bool(self.schema.primary_keys)
+
+
+class RollingWriter:
+    """Write batches of value columns (and, for keyed tables, sequence number and row kind); `close` gives the files.
+
+    Append tables pass `first_sequence`: their files count rows from there.
+    """
+
+    def __init__(
+        self, spec: FileSpec, *, level: int = 0, source: int = APPEND, first_sequence: int = 0, expected_bytes: int = 0
+    ) -> None:
+        self._spec = spec
+        self._level = level
+        self._source = source
+        self._sequence = first_sequence
+        self._expected = expected_bytes
+        self._open: _OpenFile | None = None
+        self.files: list[DataFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        try:
+            if self._open is None:
+                self._open = _OpenFile(self._spec, in_memory=self._expected < _IN_MEMORY)
+            self._open.write(batch)
+            if self._open.size >= self._spec.target_size:
+                self._roll()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _roll(self) -> None:
+        if self._open is not None:
+            file = self._open.close(self._level, self._source, self._sequence)
+            self._open = None
+            self.files.append(file)
+            if not self._spec.keyed:
+                self._sequence += file.row_count
+
+    def close(self) -> list[DataFile]:
+        try:
+            self._roll()
+        except BaseException:
+            self.abort()
+            raise
+        return self.files
+
+    def abort(self) -> None:
+        """Delete what was written; nothing refers to it yet."""
+        if self._open is not None:
+            self._open.abort()
+            self._open = None
+        for f in self.files:
+            self._spec.store.delete(self._spec.folder + f.file_name)
+        self.files = []
+
+
+class _OpenFile:
+    """One file being written, with running key, sequence and delete counts."""
+
+    def __init__(self, spec: FileSpec, in_memory: bool) -> None:
+        import pyarrow as pa
+
+        self._spec = spec
+        self.name = spec.next_name()
+        self._path = spec.folder + self.name
+        self._memory = pa.BufferOutputStream() if in_memory else None
+        self._sink = None if in_memory else spec.store.sink(self._path)
+        self._writer = ParquetWriter(
+            self._memory or self._sink, spec.schema.file_fields, compression=spec.compression, level=spec.level
+        )
+        self._first: pa.RecordBatch | None = None
+        self._last: pa.RecordBatch | None = None
+        self._low = self._high = -1
+        self._deletes = 0
+
+    @property
+    def size(self) -> int:
+        return self._writer.written
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        spec = self._spec
+        if not spec.keyed:
+            self._writer.write(batch)
+            return
+        sequence, kind = batch.column(SEQUENCE), batch.column(KIND)
+        bounds = pc.min_max(sequence)
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+        self._low = low if self._low < 0 else min(self._low, low)
+        self._high = max(self._high, high)
+        self._deletes += pc.sum(pc.is_in(kind, pa.array([1, 3], pa.int8()))).as_py() or 0
+        keys = batch.select(list(spec.schema.trimmed_keys))
+        if self._first is None:
+            self._first = keys.slice(0, 1)
+        self._last = keys.slice(batch.num_rows - 1, 1)
+        values = [batch.column(n) for n in spec.schema.names]
+        arrays = [*keys.columns, sequence, kind, *values]
+        fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(self._writer.schema, arrays)]
+        self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
+
+    def close(self, level: int, source: int, first_sequence: int) -> DataFile:
+        written = self._writer.close()
+        if self._memory is not None:
+            # one call puts the whole file; its name holds a UUID, so nothing can be there
+            self._spec.store.put(self._path, self._memory.getvalue())
+        elif self._sink is not None:
+            self._sink.close()
+        return self._meta(written, level, source, first_sequence)
+
+    def _meta(self, written: Written, level: int, source: int, first_sequence: int) -> DataFile:
+        spec, schema = self._spec, self._spec.schema
+        stats, covered = value_stats(schema.fields, written.bounds, spec.stats_mode, spec.stats_dense)
+        if not spec.keyed:
+            return DataFile(
+                self.name, written.size, written.rows, EMPTY_ROW, EMPTY_ROW, Stats(), stats, first_sequence,
+                first_sequence + written.rows - 1, schema.id, level, creation_ms=spec.now(), delete_row_count=0,
+                file_source=source, value_stats_cols=covered,
+            )  # fmt: skip
+        assert self._first is not None and self._last is not None
+        return DataFile(
+            self.name, written.size, written.rows, self._key(self._first), self._key(self._last),
+            key_stats(schema.key_fields, written.bounds, KEY_PREFIX), stats, self._low, self._high, schema.id, level,
+            creation_ms=spec.now(), delete_row_count=self._deletes, file_source=source, value_stats_cols=covered,
+        )  # fmt: skip
+
+    def _key(self, row: pa.RecordBatch) -> bytes:
+        types: Sequence = self._spec.schema.key_types
+        return encode(types, [stored_values(row.column(i), t)[0] for i, t in enumerate(types)])
+
+    def abort(self) -> None:
+        if self._sink is not None:
+            self._sink.abort()

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One bucket being written: its level-0 files, its sequence numbers, and the compaction beside it.
+
+Agrees with: MergeTreeWriter, MergeTreeCompactManager, AppendOnlyWriter (2.0.0). Invariant: `levels` is what the bucket
+will hold once everything staged is committed; one compaction runs at a time; a finished compaction enters the
+checkpoint that collects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from shoal.budget import Budget
+from shoal.clock import Scheduler
+from shoal.errors import BadRequest
+from shoal.format.datafile import DataFile
+from shoal.lsm.levels import Levels
+from shoal.lsm.pick import Memory, pick, should_wait
+from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.table.compact import Bucket, Compacted, compact, discard
+from shoal.table.staged import BucketChanges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shoal.table.table import Table
+
+
+class BucketWriter:
+    """Made from the bucket's live files; fed by `flush`, emptied by `drain`."""
+
+    def __init__(
+        self, table: Table, partition: bytes, bucket: int, total_buckets: int, spec: FileSpec, live: Sequence[DataFile], next_sequence: int = 0
+    ) -> None:
+        self.table = table
+        self.partition = partition
+        self.bucket = bucket
+        self.total_buckets = total_buckets
+        self.at = Bucket(table, partition, bucket, spec)
+        newest = max((f.max_sequence for f in live), default=-1)
+        self.next_sequence = max(next_sequence, newest + 1)
+        self.stale = False
+        self._keyed = bool(table.primary_key)
+        self._levels = Levels.of(live, table.policy.num_levels, table.bounds) if self._keyed else None
+        self._memory = Memory.at_start(live, table.policy)
+        self._running: Future[Compacted] | None = None
+        self._new: list[DataFile] = []
+        self._before: list[DataFile] = []
+        self._after: list[DataFile] = []
+
+    @property
+    def busy(self) -> bool:
+        """A compaction is running, or something is staged."""
+        return self._running is not None or bool(self._new or self._before or self._after)
+
+    @property
+    def run_count(self) -> int:
+        return self._levels.run_count if self._levels else 0
+
+    # ---- rows to level 0
+
+    def take_sequences(self, count: int) -> int:
+        """Reserve `count` sequence numbers; the first one."""
+        first = self.next_sequence
+        self.next_sequence += count
+        return first
+
+    def flush(self, batches: Sequence[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
+        """Write rows (sorted and folded for keyed tables) to new files. May run beside other buckets' flushes."""
+        writer = RollingWriter(self.at.spec, first_sequence=first_sequence, expected_bytes=expected_bytes)
+        for b in batches:
+            writer.write(b)
+        return writer.close()
+
+    def add(self, files: Sequence[DataFile]) -> None:
+        self._new += files
+        if self._levels is not None:
+            self._levels = self._levels.apply((), files)
+
+    # ---- compaction
+
+    def brake(self, scheduler: Scheduler, *, at_commit: bool) -> None:
+        """Wait for the running compaction when the bucket has more runs than it may have."""
+        if self._levels is None or self._running is None:
+            return
+        wait = should_wait(self._levels, self.table.policy)
+        if wait.commit if at_commit else wait.flush:
+            scheduler.wait(self._running)
+            self.collect()
+
+    def collect(self) -> None:
+        """Take in the running compaction if it has finished. Raises what made it fail."""
+        if self._running is None or not self._running.done():
+            return
+        finished, self._running = self._running, None
+        result = finished.result()
+        assert self._levels is not None
+        self._levels = self._levels.apply(result.before, result.after)
+        outputs = {f.file_name: f for f in self._after}
+        kept = {f.file_name for f in result.after}
+        for f in result.before:
+            if f.file_name in outputs:
+                # output of a compaction of this same checkpoint: it never becomes visible
+                self._after.remove(outputs[f.file_name])
+                moved = any(b.file_name == f.file_name for b in self._before)
+                if f.file_name not in kept and not moved:
+                    self.table.store.delete(self.at.spec.folder + f.file_name)
+            else:
+                self._before.append(f)
+        self._after += result.after
+
+    def trigger(self, scheduler: Scheduler, budget: Budget, *, full: bool = False) -> None:
+        """Start the compaction that the bucket needs, if any and if none is running."""
+        if self._levels is None or self._running is not None:
+            return
+        now, levels, policy = self.table.local_now_ms(), self._levels, self.table.policy
+        plan, self._memory = pick(levels, policy, self._memory, now_ms=now, hour=self.table.local_hour(), full=full)
+        if plan is not None:
+            chosen = plan
+            self._running = scheduler.submit(lambda: compact(self.at, chosen, levels, policy, budget))
+
+    def wait(self, scheduler: Scheduler) -> None:
+        """Wait for the running compaction and take it in."""
+        if self._running is not None:
+            scheduler.wait(self._running)
+            self.collect()
+
+    # ---- checkpoint
+
+    def drain(self) -> BucketChanges | None:
+        """What is staged, for a commit; the writer starts its next checkpoint."""
+        if not (self._new or self._before or self._after):
+            return None
+        changes = BucketChanges(
+            self.partition, self.bucket, self.total_buckets, tuple(self._new), tuple(self._before), tuple(self._after)
+        )
+        self._new, self._before, self._after = [], [], []
+        return changes
+
+    def abandon(self, scheduler: Scheduler) -> None:
+        """Drop the running compaction and everything staged, files included."""
+        if self._running is not None:
+            if not self._running.cancel():
+                discard(self.at, scheduler.wait(self._running))
+            self._running = None
+        changes = self.drain()
+        if changes is not None:
+            old = {f.file_name for f in changes.compact_before}
+            for f in (*changes.new_files, *(f for f in changes.compact_after if f.file_name not in old)):
+                self.table.store.delete(self.at.spec.folder + f.file_name)
+
+
+def check_bucket_count(table: Table, count: int, there: set[int]) -> None:
+    """A changed `bucket` must not split the keys of a partition over two layouts."""
+    other = there - {count}
+    if other:
+        raise BadRequest(
+            f"{table.name}: the partition has {sorted(other)[0]} buckets and the table's bucket option says {count}",
+            hint="rescale the partition (INSERT OVERWRITE or CALL sys.rescale) before writing to it",
+        )

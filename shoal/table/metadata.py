@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table's metadata files, read and cached: snapshots, schemas, manifest lists, manifests.
+
+Agrees with: SnapshotManager, SchemaManager, HintFileUtils, FileEntry.mergeEntries (2.0.0). Invariant: files that
+never change (schemas, manifests) come from the cache; snapshots are always read, since a rollback may give an id
+away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from shoal.errors import Corrupt, NotFound
+from shoal.format import manifest, paths, snapshot
+from shoal.format.datafile import DELETE
+from shoal.format.manifest import ManifestMeta
+from shoal.format.schema import Schema
+from shoal.format.schema import decode as decode_schema
+from shoal.format.snapshot import Snapshot
+from shoal.store.base import Store
+from shoal.store.cache import Cache
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Metadata:
+    """Reads the metadata of the table whose folder is `store`."""
+
+    def __init__(self, store: Store, cache: Cache) -> None:
+        self.store = store
+        self.cache = cache
+        self._uri = store.uri
+
+    # ---- snapshots
+
+    def latest_id(self) -> int | None:
+        """Newest snapshot id, or None. The hint is trusted when the next id does not exist."""
+        hint = self._hint(paths.LATEST)
+        if hint is not None and hint > 0 and not self.exists(paths.snapshot(hint + 1)):
+            return hint
+        return max(self.snapshot_ids(), default=None)
+
+    def earliest_id(self) -> int | None:
+        """Oldest snapshot id, or None. The hint is trusted when that snapshot exists."""
+        hint = self._hint(paths.EARLIEST)
+        if hint is not None and self.exists(paths.snapshot(hint)):
+            return hint
+        return min(self.snapshot_ids(), default=None)
+
+    def snapshot_ids(self) -> list[int]:
+        return paths.snapshot_ids(self.store.list_dir(paths.SNAPSHOT)[1])
+
+    def latest(self) -> Snapshot | None:
+        """The newest snapshot, or None for an empty table."""
+        newest = self.latest_id()
+        if newest is None:
+            return None
+        try:
+            return self.snapshot(newest)
+        except NotFound:
+            # the hint pointed behind a rollback, or expiry ran: ask the folder itself
+            newest = max(self.snapshot_ids(), default=None)
+            return None if newest is None else self.snapshot(newest)
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        """A snapshot by id; `NotFound` says which ids there are."""
+        path = paths.snapshot(snapshot_id)
+        try:
+            data = self.store.read(path)
+        except NotFound as err:
+            ids = self.snapshot_ids()
+            have = f"snapshots {ids[0]} to {ids[-1]} are there" if ids else "the table has no snapshot yet"
+            raise NotFound(f"snapshot {snapshot_id} of {self._uri} does not exist", hint=have) from err
+        return snapshot.decode(data, f"{self._uri}/{path}")
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.store.size(path)
+        except NotFound:
+            return False
+        return True
+
+    def _hint(self, path: str) -> int | None:
+        try:
+            text = self.store.read(path)
+        except NotFound:
+            return None
+        return int(text) if text.strip().isdigit() else None
+
+    # ---- schemas
+
+    def schema(self, schema_id: int) -> Schema:
+        path = paths.schema(schema_id)
+
+        def load() -> tuple[Schema, int]:
+            data = self.store.read(path)
+            return decode_schema(data, f"{self._uri}/{path}"), 4 * len(data)
+
+        return self.cache.get((self._uri, path), load)
+
+    def latest_schema_id(self) -> int | None:
+        return max(paths.schema_ids(self.store.list_dir(paths.SCHEMA)[1]), default=None)
+
+    # ---- manifests
+
+    def manifest_list(self, name: str) -> tuple[ManifestMeta, ...]:
+        path = paths.manifest(name)
+
+        def load() -> tuple[tuple[ManifestMeta, ...], int]:
+            data = self._read(path)
+            metas = manifest.decode_list(data, f"{self._uri}/{path}")
+            return metas, 400 * len(metas) + 200
+
+        return self.cache.get((self._uri, path), load)
+
+    def manifests(self, snap: Snapshot) -> tuple[ManifestMeta, ...]:
+        """Base and delta manifests: together the live files."""
+        return (*self.manifest_list(snap.base_manifest_list), *self.manifest_list(snap.delta_manifest_list))
+
+    def entries(self, name: str) -> pa.RecordBatch:
+        """The entry table of one manifest."""
+        path = paths.manifest(name)
+
+        def load() -> tuple[pa.RecordBatch, int]:
+            table = manifest.decode_entries(self._read(path), f"{self._uri}/{path}")
+            return table, table.nbytes
+
+        return self.cache.get((self._uri, path), load)
+
+    def _read(self, path: str) -> bytes:
+        try:
+            return self.store.read(path)
+        except NotFound as err:
+            raise Corrupt(
+                f"{self._uri}/{path} is missing although a snapshot refers to it",
+                hint="it was deleted by hand or by another tool's expiry; read a newer snapshot",
+            ) from err
+
+    def live(self, snap: Snapshot | None) -> pa.Table:
+        """The live entries of a snapshot."""
+        return live_entries([self.entries(m.file_name) for m in self.manifests(snap)] if snap else [])
+
+
+def live_entries(tables: Sequence[pa.RecordBatch]) -> pa.Table:
+    """ADD entries that no DELETE cancels, whatever the order of the manifests."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.Table.from_batches(tables, schema=manifest.entry_schema())
+    deletes = table.filter(pc.equal(table.column("kind"), DELETE))
+    if not deletes.num_rows:
+        return table
+    adds = table.filter(pc.not_equal(table.column("kind"), DELETE))
+    suspects = pc.is_in(adds.column("file_name"), deletes.column("file_name").combine_chunks())
+    dead = set(_identities(deletes))
+    # only names that occur in a DELETE are compared in full: an upgrade repeats a name at another level
+    rows = pc.indices_nonzero(suspects)
+    gone = [i for i, identity in zip(rows.to_pylist(), _identities(adds.take(rows))) if identity in dead]
+    if not gone:
+        return adds
+    import numpy as np
+
+    keep = np.ones(adds.num_rows, bool)
+    keep[gone] = False
+    return adds.filter(pa.array(keep))
+
+
+_IDENTITY = ("partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
+
+
+def _identities(table: pa.Table) -> Iterable[tuple[object, ...]]:
+    columns = [table.column(n).to_pylist() for n in _IDENTITY]
+    columns[4] = [tuple(v or ()) for v in columns[4]]
+    return zip(*columns)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users hand in, as batches of the table's own columns, checked before anything is written.
+
+Invariant: what leaves here has exactly the table's columns in their order and types, no null where none may be, and
+no value that a file could not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import BadRequest, near
+from shoal.format.schema import Schema
+from shoal.format.types import arrow_field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows of a batch inside the engine: what fits a CPU cache and a fair part of any budget.
+BATCH_ROWS = 65_536
+
+
+def batches_of(data: Any, table: str) -> Iterator[pa.RecordBatch]:
+    """Anything tabular as Arrow batches: Arrow, Polars, pandas, DuckDB, or a list of dicts."""
+    import pyarrow as pa
+
+    if isinstance(data, pa.RecordBatch):
+        yield from _split(data)
+    elif isinstance(data, pa.Table):
+        for b in data.to_batches(max_chunksize=BATCH_ROWS):
+            yield b
+    elif isinstance(data, pa.RecordBatchReader):
+        for b in data:
+            yield from _split(b)
+    elif hasattr(data, "__arrow_c_stream__"):
+        for b in pa.RecordBatchReader.from_stream(data):
+            yield from _split(b)
+    elif isinstance(data, list):
+        if any(not isinstance(r, dict) for r in data):
+            raise BadRequest(f"{table}: rows must be dicts", hint='e.g. [{"id": 1, "name": "a"}]')
+        try:
+            yield from pa.Table.from_pylist(data).to_batches(max_chunksize=BATCH_ROWS)
+        except (pa.ArrowException, OverflowError) as err:
+            raise BadRequest(f"{table}: rows do not make a table ({err})") from err
+    elif type(data).__module__.split(".")[0] == "pandas":
+        yield from pa.Table.from_pandas(data, preserve_index=False).to_batches(max_chunksize=BATCH_ROWS)
+    else:
+        raise BadRequest(
+            f"{table}: cannot write a {type(data).__name__}",
+            hint="give an Arrow table or batch, a Polars or pandas frame, or a list of dicts",
+        )
+
+
+def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, BATCH_ROWS):
+        yield batch.slice(start, BATCH_ROWS)
+
+
+def conform(batch: pa.RecordBatch, schema: Schema, table: str, needed: Sequence[str] | None = None) -> pa.RecordBatch:
+    """The batch with the table's columns; `BadRequest` names the column and what is wrong with it.
+
+    Columns may come in any order and may be left out where null is allowed. With `needed`, only those columns must be
+    there and hold values (deletes by key).
+    """
+    import pyarrow as pa
+
+    known = set(schema.names)
+    for name in batch.schema.names:
+        if name not in known:
+            raise BadRequest(f"{table} has no column '{name}'", hint=near(name, schema.names) or f"it has {', '.join(schema.names)}")
+    if len(set(batch.schema.names)) < len(batch.schema.names):
+        raise BadRequest(f"{table}: a column is given twice")
+    arrays, fields = [], []
+    for f in schema.fields:
+        target = arrow_field(f)
+        strict = not f.type.nullable or f.name in schema.primary_keys
+        if needed is not None and f.name not in needed:
+            strict = False
+        at = batch.schema.get_field_index(f.name)
+        if at < 0:
+            if f.default is not None:
+                array = _default(f.default, target, batch.num_rows, table)
+            elif strict:
+                raise BadRequest(f"{table}: column '{f.name}' is missing and may not be null")
+            else:
+                array = pa.nulls(batch.num_rows, target.type)
+        else:
+            array = _fit(batch.column(at), target, table)
+            if f.default is not None and array.null_count:
+                array = array.fill_null(_default(f.default, target, 1, table)[0])
+        if strict and array.null_count:
+            raise BadRequest(
+                f"{table}: column '{f.name}' holds a null and may not", hint="primary-key and NOT NULL columns need a value"
+            )
+        _check_length(f.type.root, f.type.length, array, f.name, table)
+        arrays.append(array)
+        fields.append(pa.field(f.name, target.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _fit(array: pa.Array, target: pa.Field, table: str) -> pa.Array:
+    import pyarrow as pa
+
+    if array.type == target.type:
+        return array
+    try:
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        return array.cast(target.type)
+    except pa.ArrowException as err:
+        raise BadRequest(
+            f"{table}: column '{target.name}' is {target.type} and {array.type} does not fit it ({str(err).splitlines()[0]})",
+            hint="cast it before writing",
+        ) from err
+
+
+def _default(text: str, target: pa.Field, count: int, table: str) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return pa.repeat(pa.scalar(text).cast(target.type), count)
+    except pa.ArrowException as err:
+        raise BadRequest(f"{table}: the default '{text}' of column '{target.name}' is no {target.type}") from err
+
+
+def _check_length(root: str, limit: int | None, array: pa.Array, column: str, table: str) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if limit is None or limit == 2147483647 or not len(array):
+        return
+    lengths = pc.utf8_length(array) if pa.types.is_string(array.type) else pc.binary_length(array)
+    longest = pc.max(lengths).as_py()
+    if longest is not None and longest > limit:
+        raise BadRequest(f"{table}: column '{column}' is {root}({limit}) and a value of length {longest} does not fit")

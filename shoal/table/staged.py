@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a writer hands to a committer: files that exist but are not visible yet, and what a commit made of them.
+
+Agrees with: CommitMessageImpl, DataIncrement, CompactIncrement, ManifestCommittable (2.0.0). Invariant: a `Staged` is a
+plain value; it can be sent to another process and committed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shoal.format.datafile import ADD, DELETE, DataFile, Entry
+
+Files = tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketChanges:
+    """Files of one bucket that a commit adds or replaces. `partition` is a BinaryRow with arity prefix."""
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    new_files: Files = ()
+    compact_before: Files = ()
+    compact_after: Files = ()
+
+    def entries(self, kind: int, files: Files) -> list[Entry]:
+        return [Entry(kind, self.partition, self.bucket, self.total_buckets, f) for f in files]
+
+    @property
+    def appended(self) -> list[Entry]:
+        return self.entries(ADD, self.new_files)
+
+    @property
+    def compacted(self) -> list[Entry]:
+        return self.entries(DELETE, self.compact_before) + self.entries(ADD, self.compact_after)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Everything one checkpoint commits. `base_snapshot` is the snapshot that compactions were planned on."""
+
+    changes: tuple[BucketChanges, ...] = ()
+    base_snapshot: int = 0
+    watermark: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def appended(self) -> list[Entry]:
+        return [e for c in self.changes for e in c.appended]
+
+    def compacted(self) -> list[Entry]:
+        return [e for c in self.changes for e in c.compacted]
+
+    def written(self) -> Iterator[tuple[BucketChanges, DataFile]]:
+        """Files that exist only because of this value: new ones and compaction output, not upgrades."""
+        for c in self.changes:
+            old = {f.file_name for f in c.compact_before}
+            yield from ((c, f) for f in c.new_files)
+            yield from ((c, f) for f in c.compact_after if f.file_name not in old)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit did. No snapshots: there was nothing to commit, or (`replayed`) it had been committed before.
+
+    `compaction_conflict` says that another writer had changed the files of a finished compaction: its result was
+    dropped, the new rows were committed all the same.
+    """
+
+    snapshots: tuple[int, ...] = ()
+    replayed: bool = False
+    rows: int = 0
+    compaction_conflict: str | None = None
+
+    def __str__(self) -> str:
+        if self.replayed:
+            return "committed before"
+        if not self.snapshots:
+            return "nothing to commit"
+        ids = " and ".join(str(s) for s in self.snapshots)
+        return f"snapshot {ids}: {self.rows:,} rows" + (f" ({self.compaction_conflict})" if self.compaction_conflict else "")
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "snapshots": list(self.snapshots), "replayed": self.replayed, "rows": self.rows,
+            "compaction_conflict": self.compaction_conflict,
+        }  # fmt: skip
