@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """shoal: a complete Apache Paimon engine in Python, and the doctor that keeps its tables healthy.
 
-    import shoal
+import shoal
 
-    lake = shoal.open("/data/warehouse")
-    orders = lake.table("shop.orders")
-    orders.scan(where="dt = '2026-11-01'", columns=["id", "total"]).to_arrow()
+lake = shoal.open("/data/warehouse")
+orders = lake.table("shop.orders")
+orders.scan(where="dt = '2026-11-01'", columns=["id", "total"]).to_arrow()
 """
 
 from __future__ import annotations

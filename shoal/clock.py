@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime, timezone, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class SystemClock:
     """The machine's own time."""
 
     def __init__(self, zone: tzinfo | None = None) -> None:
-        self.zone = zone or datetime.now().astimezone().tzinfo or timezone.utc
+        self.zone = zone or datetime.now().astimezone().tzinfo or UTC
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -56,7 +56,7 @@ class SystemClock:
 class ManualClock:
     """A clock that stands still until it is moved; `sleep` moves it. Starts at `start_ms` (epoch milliseconds)."""
 
-    def __init__(self, start_ms: int = 1_767_225_600_000, zone: tzinfo = timezone.utc) -> None:
+    def __init__(self, start_ms: int = 1_767_225_600_000, zone: tzinfo = UTC) -> None:
         self.zone = zone
         self._ms = float(start_ms)
         self._start = float(start_ms)

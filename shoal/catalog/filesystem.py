@@ -56,7 +56,9 @@ class Lake:
         check_name(database, "database")
         folders = self.store.list_dir(f"{database}.db")[0]
         if not folders and database not in self.databases():
-            raise NotFound(f"no database '{database}' in {self.store.uri}", hint=_have(database, self.databases(), "databases"))
+            raise NotFound(
+                f"no database '{database}' in {self.store.uri}", hint=_have(database, self.databases(), "databases")
+            )
         return [t for t in folders if self.store.list_dir(f"{database}.db/{t}/schema")[1]]
 
     def table(self, name: str) -> Table:
@@ -93,7 +95,13 @@ class Lake:
         database, short = split_name(name)
         store = PrefixStore(self.store, f"{database}.db/{short}")
         made = first_schema(
-            f"{database}.{short}", schema, tuple(primary_key), tuple(partition_by), options, comment, self.clock.now_ms()
+            f"{database}.{short}",
+            schema,
+            tuple(primary_key),
+            tuple(partition_by),
+            options,
+            comment,
+            self.clock.now_ms(),
         )
         if not store.create("schema/schema-0", made.encode()) and not if_not_exists:
             raise BadRequest(f"table '{name}' exists already", hint="drop it first, or pass if_not_exists=True")

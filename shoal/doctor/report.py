@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 SHOWN = 5  # buckets in the text; JSON names more
+_FEW = 3  # snapshots that get a line each
 # Small files of one append bucket that would fill this many compactions: nobody compacts.
 _ROUNDS = 4
 
 _LABELS = {
-    "level0": "level-0 data", "compacted": "compacted data", "data": "data files", "sidecar": "data sidecars",
+    "level0": "level-0 data", "compacted": "compacted/upper", "data": "data files", "sidecar": "data sidecars",
     "changelog": "changelog", "manifest": "manifests", "manifest_list": "manifest lists",
     "index_manifest": "index manifests", "index": "index files", "snapshot": "snapshots", "schema": "schemas",
     "hint": "hints", "other": "other",
@@ -63,25 +64,23 @@ def _headline(d: Debt) -> str:
         return f"{_n(d.identity.listed, 'live file')}, and the manifests add up"
     text = f"{_n(d.live.data.files, 'live file')} in {_n(d.buckets.count, 'bucket')}"
     if d.limits.primary_key:
-        top = max((b.runs for b in d.buckets.top), default=0)
-        return f"{text}, at most {_n(top, 'sorted run')} in one (writers stop at {d.limits.stop_trigger})"
+        top = max((b.runs for b in d.buckets.top if b.bucket >= 0), default=0)
+        return f"{text}, at most {_n(top, 'sorted run')} in one; writers wait above {d.limits.stop_trigger}"
     return text
 
 
 def _metadata_problems(d: Debt) -> list[str]:
     out = []
-    if d.identity.broken:
-        ids = ", ".join(map(str, d.identity.broken[:5])) + (" ..." if len(d.identity.broken) > 5 else "")
-        out.append(
-            f"the manifest lists of {_n(len(d.identity.broken), 'snapshot')} do not add up to their files ({ids})"
-        )
+    if broken := d.identity.broken:
+        ids = ", ".join(map(str, broken[:SHOWN])) + (" ..." if len(broken) > SHOWN else "")
+        out.append(f"the manifest lists of {_n(len(broken), 'snapshot')} do not add up to their files ({ids})")
     if d.identity.counted not in (None, d.identity.listed):
-        out.append(
-            f"the manifest lists say {_n(d.identity.listed, 'live file')}, the manifests hold {d.identity.counted:,}"
-        )
-    out += [f"snapshot {g.first} has not expired, but cannot be read: {g.what}" for g in d.gaps if g.kind == "missing"][
-        :3
-    ]
+        listed = _n(d.identity.listed, "live file")
+        out.append(f"the manifest lists say {listed}, the manifests hold {d.identity.counted:,}")
+    missing = [g for g in d.gaps if g.kind == "missing"]
+    out += [f"snapshot {g.first} has not expired, but cannot be read: {g.what}" for g in missing[:_FEW]]
+    if len(missing) > _FEW:
+        out.append(f"{_n(len(missing) - _FEW, 'snapshot')} more cannot be read")
     if d.live is None and d.first is not None:
         out.append(f"the live files of snapshot {d.last} cannot be read: a manifest is missing")
     return out
@@ -94,20 +93,12 @@ def _metadata_notes(d: Debt) -> list[str]:
 
 def _backlog_problems(b: Buckets, limits: Limits) -> list[str]:
     if b.at_stop:
-        who = (
-            "a dedicated compaction has to run: the table is write-only"
-            if limits.write_only
-            else "compaction is behind"
-        )
-        worst = max(t.runs for t in b.top)
-        return [
-            f"{_n(b.at_stop, 'bucket')} at or over {limits.stop_trigger} sorted runs, where writers stop "
-            f"(the worst has {worst:,}); {who}"
-        ]
+        who = "write-only tables need a dedicated compaction" if limits.write_only else "compaction is behind"
+        where = f"{_n(b.at_stop, 'bucket')} over {limits.stop_trigger} sorted runs, where writers wait"
+        return [f"{where} (the worst has {max(t.runs for t in b.top):,}); {who}"]
     if not limits.primary_key and b.max_small >= _ROUNDS * limits.min_file_num:
-        return [
-            f"{b.max_small:,} small files in one bucket, and {limits.min_file_num} are enough to compact: nobody does"
-        ]
+        enough = f"{limits.min_file_num} are enough to compact"
+        return [f"{b.max_small:,} small files in one bucket, where {enough}: nobody compacts"]
     return []
 
 
@@ -132,11 +123,11 @@ def size_text(size: float) -> str:
     """Bytes for people.
 
     >>> size_text(1023), size_text(1536), size_text(128 << 20)
-    ('1,023 B', '1.5 KiB', '128.0 MiB')
+    ('1,023 B', '1.5 KiB', '128 MiB')
     """
     for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= scale:
-            return f"{size / scale:,.1f} {unit}"
+            return f"{size / scale:,.{1 if size < 100 * scale else 0}f} {unit}"
     return f"{size:,.0f} B"
 
 
@@ -207,7 +198,7 @@ def _table(*heads: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, show_edge=False)
     for i, head in enumerate(heads):
         table.add_column(head, justify="right" if i else "left", overflow="fold", no_wrap=i > 0)
     return table
@@ -275,9 +266,9 @@ def _bucket_table(b: Buckets, limits: Limits | None) -> RenderableType:
     tree = limits is not None and limits.primary_key
     table = _table("bucket", "files", "level 0", *(("runs", "mean", "most") if tree else ("mean", "most")), "bytes")
     for t in b.top[:SHOWN]:
-        over_time = (
-            (str(t.runs), f"{t.mean_runs:.1f}", str(t.max_runs)) if tree else (f"{t.mean_files:.1f}", str(t.max_files))
-        )
+        over_time = [f"{t.mean_files:.1f}", f"{t.max_files:,}"]
+        if tree:
+            over_time = [f"{t.runs:,}", f"{t.mean_runs:.1f}", f"{t.max_runs:,}"]
         name = f"{t.partition}/{t.bucket}" if t.partition else str(t.bucket)
         table.add_row(name, f"{t.files:,}", f"{t.level0:,}", *over_time, size_text(t.bytes))
     if b.count > SHOWN:
@@ -293,11 +284,11 @@ def _spaced(table: Table) -> RenderableType:
 
 def _listing(p: PhysicalCount) -> RenderableType:
     table = _table("on disk", "files", "bytes")
+    some_known = p.data.files > p.kinds["data"].files
     for kind, count in p.kinds.items():
         if count.files:
-            table.add_row(
-                "data, older" if kind == "data" else _LABELS[kind], f"{count.files:,}", size_text(count.bytes)
-            )
+            label = "data, maker unknown" if kind == "data" and some_known else _LABELS[kind]
+            table.add_row(label, f"{count.files:,}", size_text(count.bytes))
     table.add_section()
     table.add_row("total", f"{p.files.files:,}", size_text(p.files.bytes))
     return _spaced(table)

@@ -53,7 +53,9 @@ def container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
     try:
         return _container(data, path)
     except IndexError as err:
-        raise Corrupt(f"{path}: the file ends in the middle of a block ({len(data)} bytes)", hint="it is cut off") from err
+        raise Corrupt(
+            f"{path}: the file ends in the middle of a block ({len(data)} bytes)", hint="it is cut off"
+        ) from err
 
 
 def _container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
@@ -156,7 +158,13 @@ def write_container(schema: str, records: Sequence[bytes], codec: str) -> bytes:
     """A container file of encoded records in one block; `codec` is Avro's name for it."""
     head = bytearray(MAGIC)
     sync = os.urandom(16)
-    head += b"\x04" + _varbytes(b"avro.schema") + _varbytes(schema.encode()) + _varbytes(b"avro.codec") + _varbytes(codec.encode())
+    head += (
+        b"\x04"
+        + _varbytes(b"avro.schema")
+        + _varbytes(schema.encode())
+        + _varbytes(b"avro.codec")
+        + _varbytes(codec.encode())
+    )
     head += b"\x00" + sync
     if records:
         raw = b"".join(records)
@@ -314,7 +322,9 @@ def _read(src: _Source, schema: Any, path: str, wanted: frozenset[str] | None, o
 def _skip(src: _Source, schema: Any) -> None:
     """Skips a nullable long of a null-count array."""
     if isinstance(schema, list):
-        src.add("u = b[p]; p += 1", f"if u == {2 - 2 * schema.index('null')}:", "    while b[p] > 127: p += 1", "    p += 1")
+        src.add(
+            "u = b[p]; p += 1", f"if u == {2 - 2 * schema.index('null')}:", "    while b[p] > 127: p += 1", "    p += 1"
+        )
     else:
         src.add("while b[p] > 127: p += 1", "p += 1")
 

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 131_072
 # Bytes read at a time from each column chunk.
 READ_BUFFER = 1 << 18
-COMPRESSIONS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "none": "none", "uncompressed": "none"}
+COMPRESSIONS = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "none": "none",
+    "uncompressed": "none",
+}
 
 
 def format_of(file_name: str) -> str:
@@ -60,14 +67,22 @@ class ParquetWriter:
     """Writes batches of `fields` into `sink`; `close` gives what the footer knows. Not for several threads."""
 
     def __init__(
-        self, sink: Sink | pa.NativeFile, fields: Sequence[Field], *, compression: str, level: int, row_group_rows: int = ROW_GROUP_ROWS
+        self,
+        sink: Sink | pa.NativeFile,
+        fields: Sequence[Field],
+        *,
+        compression: str,
+        level: int,
+        row_group_rows: int = ROW_GROUP_ROWS,
     ) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         codec = COMPRESSIONS.get(compression.lower())
         if codec is None:
-            raise Unsupported(f"file.compression '{compression}' is not a Parquet codec", hint="use zstd, snappy, gzip, lz4 or none")
+            raise Unsupported(
+                f"file.compression '{compression}' is not a Parquet codec", hint="use zstd, snappy, gzip, lz4 or none"
+            )
         self._fields = fields
         self._sink = sink
         self._rows = 0
@@ -116,7 +131,10 @@ class ParquetWriter:
             return
         table = pa.Table.from_batches(self._waiting)
         if table.schema != self.schema:
-            table = pa.Table.from_arrays([c.cast(f.type) if c.type != f.type else c for c, f in zip(table.columns, self.schema)], schema=self.schema)
+            table = pa.Table.from_arrays(
+                [c.cast(f.type) if c.type != f.type else c for c, f in zip(table.columns, self.schema)],
+                schema=self.schema,
+            )
         self._writer.write_table(table, row_group_size=self._group)
         self._rows += self._waiting_rows
         self._waiting, self._waiting_rows = [], 0
@@ -132,7 +150,9 @@ class ParquetWriter:
 def _parquet_field(f: Field) -> pa.Field:
     import pyarrow as pa
 
-    return pa.field(f.name, _with_ids(to_arrow(f.type), f.type, f.id, 1), f.type.nullable, {b"PARQUET:field_id": str(f.id).encode()})
+    return pa.field(
+        f.name, _with_ids(to_arrow(f.type), f.type, f.id, 1), f.type.nullable, {b"PARQUET:field_id": str(f.id).encode()}
+    )
 
 
 def _with_ids(arrow: pa.DataType, t: DataType, field_id: int, depth: int) -> pa.DataType:
@@ -157,7 +177,7 @@ def _with_ids(arrow: pa.DataType, t: DataType, field_id: int, depth: int) -> pa.
             pa.field("key", to_arrow(key), False, ids(536870911 - field_id * 1024 - depth)),
             pa.field("value", inner, value.nullable, ids(536870911 + field_id * 1024 + depth)),
         )
-    if t.root == "TIMESTAMP" and t.precision == 0 or t.root == "TIMESTAMP_LTZ" and t.precision == 0:
+    if (t.root == "TIMESTAMP" and t.precision == 0) or (t.root == "TIMESTAMP_LTZ" and t.precision == 0):
         return pa.timestamp("ms", arrow.tz)
     return arrow
 
@@ -187,7 +207,10 @@ def footer_bounds(footer: pq.FileMetaData, fields: Sequence[Field], with_nan: se
             if nulls is not None:
                 nulls += stats.null_count
             if stats.has_min_max:
-                a, b = _stored(stats.min_raw, f.type, column.physical_type), _stored(stats.max_raw, f.type, column.physical_type)
+                a, b = (
+                    _stored(stats.min_raw, f.type, column.physical_type),
+                    _stored(stats.max_raw, f.type, column.physical_type),
+                )
                 low = a if low is None or a < low else low
                 high = b if high is None or b > high else high
             elif stats.null_count < g.num_rows:
@@ -234,7 +257,7 @@ def columns_for(wanted: Sequence[Field], file_fields: Sequence[Field], file_name
     out = []
     for f in wanted:
         g = by_id.get(f.id)
-        if g is not None and g.type.with_nullable(True) != f.type.with_nullable(True):
+        if g is not None and not g.type.same_as(f.type):
             raise Unsupported(
                 f"{file_name}: column '{f.name}' was written as {g.type} and is {f.type} now",
                 hint="reading files across a type change is not supported yet",
@@ -259,7 +282,9 @@ class DataReader:
 
         kind = format_of(self.path)
         if kind != "parquet":
-            raise Unsupported(f"{self.path}: {kind or 'unnamed'} data files are not supported yet", hint="only Parquet is, so far")
+            raise Unsupported(
+                f"{self.path}: {kind or 'unnamed'} data files are not supported yet", hint="only Parquet is, so far"
+            )
         if self._file is None:
             try:
                 self._file = pq.ParquetFile(self._store.open(self.path), pre_buffer=False, buffer_size=READ_BUFFER)
@@ -315,4 +340,7 @@ def _cast(a: pa.Array, target: pa.DataType, path: str) -> pa.Array:
 
 def _damaged(path: str, err: BaseException) -> Corrupt:
     text = str(err).split("\n")[0][:200]
-    return Corrupt(f"{path}: the Parquet file cannot be read ({text})", hint="it is damaged or cut off; restore it or roll back to a snapshot without it")
+    return Corrupt(
+        f"{path}: the Parquet file cannot be read ({text})",
+        hint="it is damaged or cut off; restore it or roll back to a snapshot without it",
+    )

@@ -53,10 +53,10 @@ def buckets(columns: Sequence[pa.Array], types: Sequence[DataType], count: int, 
             )
         return np.mod(_ints(columns[0]).astype(np.int64), count).astype(np.int32)
     if function == "hive":
-        h = np.zeros(len(columns[0]), np.int32)
+        g: Ints = np.zeros(len(columns[0]), np.int32)
         for c, t in zip(columns, types):
-            h = (h.astype(np.int64) * 31).astype(np.int32) + _hive(c, t)
-        return ((h & 0x7FFFFFFF) % count).astype(np.int32)
+            g = (g.astype(np.int64) * 31).astype(np.int32) + _hive(c, t)
+        return ((g & 0x7FFFFFFF) % count).astype(np.int32)
     raise BadRequest(f"bucket-function.type '{function}' is unknown", hint="use default, mod or hive")
 
 
@@ -245,8 +245,9 @@ def byte_buffers(c: pa.Array) -> tuple[Ints, Ints]:
 def _byte_words(c: pa.Array, at: Words) -> tuple[Words, Words, Words | None, Ints | None]:
     """Slot words of a string or binary column, and its variable part where a value is longer than 7 bytes."""
     lengths = np.diff(byte_buffers(c)[0]).astype(np.int64)
-    if c.null_count:
-        lengths = np.where(_nulls(c), 0, lengths)
+    nulls = _nulls(c)
+    if nulls is not None:
+        lengths = np.where(nulls, 0, lengths)
     longest = int(lengths.max()) if len(lengths) else 0
     buf, _ = padded_bytes(c, max(8, (longest + 7) // 8 * 8))
     inline = np.ascontiguousarray(buf[:, :8])

@@ -25,7 +25,9 @@ def dumps(value: Json, indent: int = 0) -> str:
         if not value:
             return "{ }"
         pad = "  " * (indent + 1)
-        body = ",\n".join(f"{pad}{json.dumps(str(k), ensure_ascii=False)} : {dumps(v, indent + 1)}" for k, v in value.items())
+        body = ",\n".join(
+            f"{pad}{json.dumps(str(k), ensure_ascii=False)} : {dumps(v, indent + 1)}" for k, v in value.items()
+        )
         return "{\n" + body + "\n" + "  " * indent + "}"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)

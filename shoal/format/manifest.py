@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Corrupt, Unsupported
 from shoal.format import avro
-from shoal.format.datafile import ADD, DataFile, Entry, Stats
+from shoal.format.datafile import DataFile, Entry, Stats
 from shoal.format.row import Value, decode, encode, order_key
 from shoal.format.types import DataType
 
@@ -30,7 +30,11 @@ _STATS = (
 
 def _field(name: str, kind: str, nullable: bool = False) -> str:
     kind = kind if kind.startswith("{") else f'"{kind}"'
-    return f'{{"name":"{name}","type":["null",{kind}],"default":null}}' if nullable else f'{{"name":"{name}","type":{kind}}}'
+    return (
+        f'{{"name":"{name}","type":["null",{kind}],"default":null}}'
+        if nullable
+        else f'{{"name":"{name}","type":{kind}}}'
+    )
 
 
 def _record(name: str, fields: Sequence[str], namespace: str = "") -> str:
@@ -79,13 +83,22 @@ ENTRY_SCHEMA = _record(
     _NAMESPACE,
 )  # fmt: skip
 
-_CODECS = {"zstd": "zstandard", "null": "null", "none": "null", "snappy": "snappy", "deflate": "deflate", "bzip2": "bzip2"}
+_CODECS = {
+    "zstd": "zstandard",
+    "null": "null",
+    "none": "null",
+    "snappy": "snappy",
+    "deflate": "deflate",
+    "bzip2": "bzip2",
+}
 
 
 def codec(compression: str) -> str:
     """Avro's name of a `manifest.compression` value."""
     if compression.lower() not in _CODECS:
-        raise Unsupported(f"manifest.compression '{compression}' is not an Avro codec", hint="use zstd, snappy, deflate or null")
+        raise Unsupported(
+            f"manifest.compression '{compression}' is not an Avro codec", hint="use zstd, snappy, deflate or null"
+        )
     return _CODECS[compression.lower()]
 
 
@@ -171,17 +184,21 @@ _COLUMNS = (
     ("min_key", "_FILE._MIN_KEY", "binary"), ("max_key", "_FILE._MAX_KEY", "binary"),
     ("key_min", "_FILE._KEY_STATS._MIN_VALUES", "binary"), ("key_max", "_FILE._KEY_STATS._MAX_VALUES", "binary"),
     ("key_nulls", "_FILE._KEY_STATS._NULL_COUNTS", "binary"), ("value_min", "_FILE._VALUE_STATS._MIN_VALUES", "binary"),
-    ("value_max", "_FILE._VALUE_STATS._MAX_VALUES", "binary"), ("value_nulls", "_FILE._VALUE_STATS._NULL_COUNTS", "binary"),
+    ("value_max", "_FILE._VALUE_STATS._MAX_VALUES", "binary"),
+    ("value_nulls", "_FILE._VALUE_STATS._NULL_COUNTS", "binary"),
     ("min_sequence", "_FILE._MIN_SEQUENCE_NUMBER", "int64"), ("max_sequence", "_FILE._MAX_SEQUENCE_NUMBER", "int64"),
     ("schema_id", "_FILE._SCHEMA_ID", "int64"), ("level", "_FILE._LEVEL", "int32"),
     ("extra_files", "_FILE._EXTRA_FILES", "strings"), ("creation_ms", "_FILE._CREATION_TIME", "int64"),
-    ("delete_row_count", "_FILE._DELETE_ROW_COUNT", "int64"), ("embedded_index", "_FILE._EMBEDDED_FILE_INDEX", "binary"),
+    ("delete_row_count", "_FILE._DELETE_ROW_COUNT", "int64"),
+    ("embedded_index", "_FILE._EMBEDDED_FILE_INDEX", "binary"),
     ("file_source", "_FILE._FILE_SOURCE", "int8"), ("value_stats_cols", "_FILE._VALUE_STATS_COLS", "strings"),
     ("external_path", "_FILE._EXTERNAL_PATH", "string"), ("first_row_id", "_FILE._FIRST_ROW_ID", "int64"),
     ("write_cols", "_FILE._WRITE_COLS", "strings"),
 )  # fmt: skip
 _WANTED = frozenset([c[1] for c in _COLUMNS] + ["_VERSION"])
-_REQUIRED = frozenset(["kind", "partition", "bucket", "total_buckets", "file_name", "file_size", "row_count", "schema_id", "level"])
+_REQUIRED = frozenset(
+    ["kind", "partition", "bucket", "total_buckets", "file_name", "file_size", "row_count", "schema_id", "level"]
+)
 
 
 def _arrow_type(kind: str) -> pa.DataType:
@@ -214,7 +231,9 @@ def decode_entries(data: bytes, path: str) -> pa.RecordBatch:
             else:
                 arrays.append(pa.array(values, _arrow_type(kind)))
     except (pa.ArrowException, OverflowError, UnicodeDecodeError) as err:
-        raise Corrupt(f"{path}: field {source} holds a value that does not fit ({err})", hint="the file is damaged") from err
+        raise Corrupt(
+            f"{path}: field {source} holds a value that does not fit ({err})", hint="the file is damaged"
+        ) from err
     return pa.RecordBatch.from_arrays(arrays, schema=entry_schema())
 
 
@@ -237,35 +256,7 @@ def write_entries(encoded: Sequence[bytes], compression: str) -> bytes:
     return avro.write_container(ENTRY_SCHEMA, encoded, codec(compression))
 
 
-def entry_table(entries: Sequence[Entry]) -> pa.RecordBatch:
-    """Entries as an entry table, as if they had been written and decoded."""
-    import pyarrow as pa
-
-    # null counts are kept in their Avro form in an entry table
-    data = [dict(zip(_NAMES, _row(e))) for e in entries]
-    return pa.RecordBatch.from_pylist(data, schema=entry_schema())
-
-
 _NAMES = tuple(c[0] for c in _COLUMNS)
-
-
-def _row(e: Entry) -> tuple[Any, ...]:
-    f, k, v = e.file, e.file.key_stats, e.file.value_stats
-    return (
-        e.kind, e.partition, e.bucket, e.total_buckets, f.file_name, f.file_size, f.row_count, f.min_key, f.max_key,
-        k.min_values, k.max_values, _encoded_counts(k), v.min_values, v.max_values, _encoded_counts(v), f.min_sequence,
-        f.max_sequence, f.schema_id, f.level, f.extra_files, f.creation_ms, f.delete_row_count, f.embedded_index,
-        f.file_source, f.value_stats_cols, f.external_path, f.first_row_id, f.write_cols,
-    )  # fmt: skip
-
-
-_COUNTS_SCHEMA = '{"type":"record","name":"c","fields":[{"name":"n","type":{"type":"array","items":["null","long"]}}]}'
-
-
-def _encoded_counts(stats: Stats) -> bytes | None:
-    if stats.null_counts is None:
-        return None
-    return avro.encode_tuples(_COUNTS_SCHEMA, [(stats.null_counts,)])[0]
 
 
 def entries_of(table: pa.RecordBatch | pa.Table) -> list[Entry]:
@@ -275,30 +266,17 @@ def entries_of(table: pa.RecordBatch | pa.Table) -> list[Entry]:
     for r in zip(*columns):
         (kind, partition, bucket, total, name, size, rows, min_key, max_key, k0, k1, kn, v0, v1, vn, s0, s1, schema_id,
          level, extra, created, deletes, index, source, cols, external, row_id, write_cols) = r  # fmt: skip
-        out.append(Entry(kind, partition, bucket, total, DataFile(
-            name, size, rows, min_key, max_key, Stats(k0, k1, _null_counts(kn)), Stats(v0, v1, _null_counts(vn)), s0, s1,
-            schema_id, level, tuple(extra or ()), created, deletes, index, source, None if cols is None else tuple(cols),
-            external, row_id, None if write_cols is None else tuple(write_cols),
-        )))  # fmt: skip
+        keys, values = Stats(k0, k1, _null_counts(kn)), Stats(v0, v1, _null_counts(vn))
+        file = DataFile(
+            name, size, rows, min_key, max_key, keys, values, s0, s1, schema_id, level, tuple(extra or ()), created, deletes,
+            index, source, _tuple(cols), external, row_id, _tuple(write_cols),
+        )  # fmt: skip
+        out.append(Entry(kind, partition, bucket, total, file))
     return out
 
 
-def manifest_meta(
-    file_name: str, file_size: int, entries: Sequence[Entry], partition_types: Sequence[DataType]
-) -> ManifestMeta:
-    """The list row of a manifest that holds `entries`."""
-    added = sum(e.kind == ADD for e in entries)
-    buckets, levels = [e.bucket for e in entries], [e.file.level for e in entries]
-    ids = [e.file.first_row_id for e in entries]
-    known = [i for i in ids if i is not None]
-    whole = bool(entries) and len(known) == len(ids)
-    return ManifestMeta(
-        file_name, file_size, added, len(entries) - added,
-        partition_stats([e.partition for e in entries], partition_types), max((e.file.schema_id for e in entries), default=0),
-        min(buckets, default=None), max(buckets, default=None), min(levels, default=None), max(levels, default=None),
-        min(known) if whole else None,
-        max(i + e.file.row_count - 1 for i, e in zip(known, entries)) if whole else None,
-    )  # fmt: skip
+def _tuple(values: list[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)
 
 
 def partition_stats(partitions: Sequence[bytes], types: Sequence[DataType]) -> Stats:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 
 from shoal.format.row import Value, decode
 from shoal.format.types import DataType, Field
@@ -120,7 +120,7 @@ def time_text(ms: int, precision: int) -> str:
 def timestamp_text(ns: int, separator: str, precision: int | None) -> str:
     """Java's LocalDateTime text: seconds and fraction only where needed (`precision` None), else fixed digits."""
     seconds, nanos = divmod(ns, 1_000_000_000)
-    d = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=seconds)
+    d = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
     text = f"{d.year:04d}-{d:%m-%d}{separator}{d:%H:%M}"
     if precision is not None:
         fraction = f"{nanos:09d}"[:precision]

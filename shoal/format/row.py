@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Value = None | bool | int | float | bytes
-_PACK = {"TINYINT": "<b", "SMALLINT": "<h", "INT": "<i", "DATE": "<i", "TIME": "<i", "BIGINT": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
+_PACK = {
+    "TINYINT": "<b",
+    "SMALLINT": "<h",
+    "INT": "<i",
+    "DATE": "<i",
+    "TIME": "<i",
+    "BIGINT": "<q",
+    "FLOAT": "<f",
+    "DOUBLE": "<d",
+}
 _EXACT = Context(prec=80)  # the default context rounds to 28 digits
 _UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
@@ -175,7 +184,9 @@ def arrow_column(values: Sequence[Value], t: DataType) -> pa.Array:
         scale = _UNIT_NS[target.unit]
         return pa.array([None if v is None else int(v) // scale for v in values], pa.int64()).view(target)
     if t.root == "DECIMAL":
-        return pa.array([None if v is None else Decimal(int(v)).scaleb(-(t.scale or 0), _EXACT) for v in values], target)
+        return pa.array(
+            [None if v is None else Decimal(int(v)).scaleb(-(t.scale or 0), _EXACT) for v in values], target
+        )
     if t.is_bytes and pa.types.is_string(target):
         return pa.array(values, pa.binary()).cast(pa.string())
     return pa.array(values, target)

@@ -101,7 +101,9 @@ def decode(data: bytes, path: str) -> Schema:
     raw = jackson.loads(data, path)
     version = raw.get("version", 1)
     if not isinstance(version, int) or version > VERSION:
-        raise Corrupt(f"{path}: schema version {version} is newer than this shoal reads ({VERSION})", hint="upgrade shoal")
+        raise Corrupt(
+            f"{path}: schema version {version} is newer than this shoal reads ({VERSION})", hint="upgrade shoal"
+        )
     fields, options = raw.get("fields"), raw.get("options", {})
     if not isinstance(fields, Sequence) or isinstance(fields, str) or not isinstance(options, Mapping):
         raise Corrupt(f"{path}: a schema needs fields and options")

@@ -75,7 +75,16 @@ _INTS = {
     "base_manifest_list_size", "delta_manifest_list_size", "changelog_manifest_list_size", "changelog_record_count",
     "watermark", "next_row_id",
 }  # fmt: skip
-_NEEDED = ("id", "schema_id", "base_manifest_list", "delta_manifest_list", "commit_user", "commit_identifier", "commit_kind", "time_ms")
+_NEEDED = (
+    "id",
+    "schema_id",
+    "base_manifest_list",
+    "delta_manifest_list",
+    "commit_user",
+    "commit_identifier",
+    "commit_kind",
+    "time_ms",
+)
 
 
 def decode(data: bytes, path: str) -> Snapshot:
@@ -95,6 +104,7 @@ def decode(data: bytes, path: str) -> Snapshot:
         raise Corrupt(f"{path}: field '{missing[0]}' is missing")
     if values.get("version", VERSION) > VERSION:
         raise Corrupt(
-            f"{path}: snapshot version {values['version']} is newer than this shoal reads ({VERSION})", hint="upgrade shoal"
+            f"{path}: snapshot version {values['version']} is newer than this shoal reads ({VERSION})",
+            hint="upgrade shoal",
         )
     return Snapshot(**values)

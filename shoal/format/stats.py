@@ -62,7 +62,9 @@ def value_stats(
 def _stats(fields: Sequence[Field], bounds: Sequence[ColumnBounds]) -> Stats:
     # a type that BinaryRow bounds never hold (nested) keeps its slot as a null of one byte
     types = [f.type if not f.type.is_nested else _SLOT for f in fields]
-    return Stats(encode(types, [b.low for b in bounds]), encode(types, [b.high for b in bounds]), tuple(b.nulls for b in bounds))
+    return Stats(
+        encode(types, [b.low for b in bounds]), encode(types, [b.high for b in bounds]), tuple(b.nulls for b in bounds)
+    )
 
 
 def _cut(f: Field, b: ColumnBounds, limit: int | None) -> ColumnBounds:
@@ -103,7 +105,9 @@ def _round_up(v: bytes, text: bool) -> bytes | None:
     return None
 
 
-def file_bounds(fields: Sequence[Field], stats: Stats, covered: Sequence[str] | None, path: str) -> dict[str, ColumnBounds]:
+def file_bounds(
+    fields: Sequence[Field], stats: Stats, covered: Sequence[str] | None, path: str
+) -> dict[str, ColumnBounds]:
     """The bounds a manifest entry holds, by the column names of the file's schema."""
     kept = list(fields) if covered is None else [f for name in covered for f in fields if f.name == name]
     types = [f.type if not f.type.is_nested else _SLOT for f in kept]

@@ -48,7 +48,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """One type. `root` is its name (`DECIMAL`, `TIMESTAMP_LTZ`, `ROW`); the other attributes apply where the root has them."""
+    """One type. `root` is its name (`DECIMAL`, `TIMESTAMP_LTZ`, `ROW`); the rest applies where the root has it."""
 
     root: str
     nullable: bool = True
@@ -62,6 +62,10 @@ class DataType:
 
     def with_nullable(self, nullable: bool) -> DataType:
         return replace(self, nullable=nullable)
+
+    def same_as(self, other: DataType) -> bool:
+        """Equal but for nullability: files need no cast between the two."""
+        return self.with_nullable(True) == other.with_nullable(True)
 
     @property
     def is_nested(self) -> bool:
@@ -129,7 +133,9 @@ def parse_atomic(text: str) -> DataType:
     """A plain type from its text, e.g. `DECIMAL(10, 2) NOT NULL`; `BadRequest` when it is none."""
     m = _ATOMIC.match(text)
     if not m:
-        raise BadRequest(f"cannot read the type '{text}'", hint="types are written like INT, DECIMAL(10, 2), TIMESTAMP(3)")
+        raise BadRequest(
+            f"cannot read the type '{text}'", hint="types are written like INT, DECIMAL(10, 2), TIMESTAMP(3)"
+        )
     root = " ".join(m["root"].upper().split())
     a = int(m["a"]) if m["a"] else None
     b = int(m["b"]) if m["b"] else None
@@ -273,7 +279,9 @@ def from_arrow(t: pa.DataType, nullable: bool = True, *, column: str = "?") -> D
         key = from_arrow(t.key_type, False, column=column)
         return DataType("MAP", nullable, key=key, value=from_arrow(t.item_type, t.item_field.nullable, column=column))
     if p.is_struct(t):
-        fields = tuple(Field(i, f.name, from_arrow(f.type, f.nullable, column=f"{column}.{f.name}")) for i, f in enumerate(t))
+        fields = tuple(
+            Field(i, f.name, from_arrow(f.type, f.nullable, column=f"{column}.{f.name}")) for i, f in enumerate(t)
+        )
         return DataType("ROW", nullable, fields=fields)
     hint = "cast it to a signed integer first" if p.is_unsigned_integer(t) else "cast it to a type that Paimon has"
     raise BadRequest(f"column '{column}': Arrow type {t} has no Paimon type", hint=hint)

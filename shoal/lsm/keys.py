@@ -101,7 +101,8 @@ def _rank(column: pa.Array) -> Array:
     import pyarrow.compute as pc
 
     data = column.fill_null("") if pa.types.is_string(column.type) else column.fill_null(b"")
-    return pc.rank(data.cast(pa.binary()), sort_keys="ascending", tiebreaker="dense").to_numpy().astype(U64)
+    ranks: Array = pc.rank(data.cast(pa.binary()), sort_keys="ascending", tiebreaker="dense").to_numpy().astype(U64)
+    return ranks
 
 
 def pack(words: Sequence[Array]) -> list[tuple[Array, int]]:

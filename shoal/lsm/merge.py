@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def needs_sequence(ranges: Sequence[tuple[int, int]], rules: Rules) -> bool:
     if rules.sequence_fields:
         return True
     ordered = sorted(ranges)
-    return any(a[1] >= b[0] for a, b in zip(ordered, ordered[1:]))
+    return any(a[1] >= b[0] for a, b in pairwise(ordered))
 
 
 def merge_runs(
@@ -118,7 +119,12 @@ def sort_unsorted(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def _fold(
-    parts: list[pa.RecordBatch], rules: Rules, columns: Sequence[str], sequenced: bool, drop_deletes: bool, ordered: bool
+    parts: list[pa.RecordBatch],
+    rules: Rules,
+    columns: Sequence[str],
+    sequenced: bool,
+    drop_deletes: bool,
+    ordered: bool,
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
@@ -160,7 +166,9 @@ def _winners(order: Array, first: Array, kinds: Any, rules: Rules) -> Array:
     return order[best[best >= 0]]
 
 
-def _sequenced_order(parts: Sequence[pa.RecordBatch | pa.Table], keys: list[Array], rules: Rules) -> tuple[Array, Array]:
+def _sequenced_order(
+    parts: Sequence[pa.RecordBatch | pa.Table], keys: list[Array], rules: Rules
+) -> tuple[Array, Array]:
     """Key order, the versions of a key ascending by sequence fields (nulls first in both directions), then number."""
     words = list(keys)
     for name in rules.sequence_fields:

@@ -7,7 +7,7 @@ in the order of the rows; on failure every file of this writer is deleted again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -153,7 +153,7 @@ class _OpenFile:
         written = self._writer.close()
         if self._memory is not None:
             # one call puts the whole file; its name holds a UUID, so nothing can be there
-            self._spec.store.put(self._path, self._memory.getvalue())
+            self._spec.store.put(self._path, self._memory.getvalue().to_pybytes())
         elif self._sink is not None:
             self._sink.close()
         return self._meta(written, level, source, first_sequence)
@@ -175,7 +175,7 @@ class _OpenFile:
         )  # fmt: skip
 
     def _key(self, row: pa.RecordBatch) -> bytes:
-        types: Sequence = self._spec.schema.key_types
+        types = self._spec.schema.key_types
         return encode(types, [stored_values(row.column(i), t)[0] for i, t in enumerate(types)])
 
     def abort(self) -> None:

@@ -32,7 +32,14 @@ class BucketWriter:
     """Made from the bucket's live files; fed by `flush`, emptied by `drain`."""
 
     def __init__(
-        self, table: Table, partition: bytes, bucket: int, total_buckets: int, spec: FileSpec, live: Sequence[DataFile], next_sequence: int = 0
+        self,
+        table: Table,
+        partition: bytes,
+        bucket: int,
+        total_buckets: int,
+        spec: FileSpec,
+        live: Sequence[DataFile],
+        next_sequence: int = 0,
     ) -> None:
         self.table = table
         self.partition = partition

@@ -64,10 +64,7 @@ def route(table: Table, rows: pa.Table) -> list[Group]:
     order = np.argsort(small, kind="stable")
     present, starts = np.unique(small[order], return_index=True)
     ends = np.append(starts[1:], n)
-    return [
-        Group(partitions[int(c) // count], int(c) % count, order[a:b])
-        for c, a, b in zip(present, starts, ends)
-    ]
+    return [Group(partitions[int(c) // count], int(c) % count, order[a:b]) for c, a, b in zip(present, starts, ends)]
 
 
 def _partitions(table: Table, rows: pa.Table) -> tuple[list[bytes], Rows]:

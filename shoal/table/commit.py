@@ -273,7 +273,9 @@ class Commit:
         there = {e.identity for e in manifest.entries_of(live.filter(pc.is_in(live.column("file_name"), names)))}
         for e in entries:
             if e.kind == DELETE and e.identity not in there:
-                raise Conflict(f"{self.table.name}: file {e.file.file_name} is not live any more", hint="plan the compaction again")
+                raise Conflict(
+                    f"{self.table.name}: file {e.file.file_name} is not live any more", hint="plan the compaction again"
+                )
 
     # ---- files of an attempt
 
@@ -283,7 +285,9 @@ class Commit:
             return list(self._metas)
         o = self.table.options
         options = MergeOptions(o.manifest_target_size, o.manifest_full_threshold, o.manifest_merge_min_count)
-        return merge_manifests(self._metas, options, self.table.schema.partition_types, self._load, self._write_manifests)
+        return merge_manifests(
+            self._metas, options, self.table.schema.partition_types, self._load, self._write_manifests
+        )
 
     def _load(self, meta: ManifestMeta) -> Sequence[Coded]:
         kept = self._kept.get(meta.file_name)
@@ -408,5 +412,3 @@ class Commit:
         names = {m.file_name for m in self._metas}
         for gone in [n for n in self._kept if n not in names]:
             self._kept_count -= len(self._kept.pop(gone))
-
-

@@ -25,9 +25,14 @@ _RESERVED = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
 
 
 def first_schema(
-    name: str, columns: pa.Schema, primary_key: tuple[str, ...], partition_by: tuple[str, ...], options: Mapping[str, object] | None,
-    comment: str | None, time_ms: int,
-) -> Schema:  # fmt: skip
+    name: str,
+    columns: pa.Schema,
+    primary_key: tuple[str, ...],
+    partition_by: tuple[str, ...],
+    options: Mapping[str, object] | None,
+    comment: str | None,
+    time_ms: int,
+) -> Schema:
     """Schema 0 of a new table; `BadRequest` says what Java would refuse."""
     opts = option_map(options)
     primary_key = primary_key or _listed(opts.pop("primary-key", ""))
@@ -48,7 +53,9 @@ def first_schema(
         if len(set(keys)) < len(keys):
             raise BadRequest(f"{name}: a {what} column is given twice")
     fields, highest = _number(columns, primary_key)
-    schema = Schema(0, fields, highest, partition_by, primary_key, opts, comment if comment is not None else "", time_ms)
+    schema = Schema(
+        0, fields, highest, partition_by, primary_key, opts, comment if comment is not None else "", time_ms
+    )
     _check_keys(name, schema)
     _check_buckets(name, schema, Options(opts, strict=True))
     return schema
@@ -105,15 +112,20 @@ def _check_buckets(name: str, schema: Schema, options: Options) -> None:
         if k in schema.partition_keys:
             raise BadRequest(f"{name}: bucket-key '{k}' is a partition column", hint="use other columns")
         if schema.primary_keys and k not in schema.primary_keys:
-            raise BadRequest(f"{name}: bucket-key '{k}' is not part of the primary key", hint=f"the key is {', '.join(schema.primary_keys)}")
+            raise BadRequest(
+                f"{name}: bucket-key '{k}' is not part of the primary key",
+                hint=f"the key is {', '.join(schema.primary_keys)}",
+            )
     if options.bucket > 0:
         if not schema.primary_keys and not keys:
-            raise BadRequest(f"{name}: a fixed number of buckets needs a bucket-key", hint="set bucket-key, or leave bucket out")
+            raise BadRequest(
+                f"{name}: a fixed number of buckets needs a bucket-key", hint="set bucket-key, or leave bucket out"
+            )
         outside = [k for k in schema.partition_keys if schema.primary_keys and k not in schema.primary_keys]
         if outside:
             raise BadRequest(
-                f"{name}: partition column '{outside[0]}' is not in the primary key, which a fixed number of buckets needs",
-                hint="add it to the primary key",
+                f"{name}: partition column '{outside[0]}' is not in the primary key",
+                hint="a fixed number of buckets needs it there: add it to the primary key",
             )
     for k in options.sequence_field:
         if k not in schema.names:

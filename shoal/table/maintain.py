@@ -83,7 +83,8 @@ class Maintain:
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
         if not table.primary_key:
             raise Unsupported(
-                f"{table.name}: compacting append tables is not supported yet", hint="CALL sys.compact in Flink or Spark does it"
+                f"{table.name}: compacting append tables is not supported yet",
+                hint="CALL sys.compact in Flink or Spark does it",
             )
         commit = Commit(table, new_uuid(table), table.rng)
         newest = commit.refresh()
@@ -127,7 +128,9 @@ class Maintain:
             live = [e.file for e in entries]
             levels = Levels.of(live, table.policy.num_levels, table.bounds)
             memory = Memory.at_start(live, table.policy)
-            plan, _ = pick(levels, table.policy, memory, now_ms=table.local_now_ms(), hour=table.local_hour(), full=full)
+            plan, _ = pick(
+                levels, table.policy, memory, now_ms=table.local_now_ms(), hour=table.local_hour(), full=full
+            )
             if plan is not None:
                 at = Bucket(table, partition, bucket, files.spec(partition, bucket))
                 yield _Chosen(at, levels, plan, entries[0].total_buckets)

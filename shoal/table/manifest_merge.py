@@ -56,7 +56,7 @@ def meta_of(name: str, size: int, entries: Sequence[Coded], partition_types: Seq
 
 @dataclass(frozen=True, slots=True)
 class MergeOptions:
-    """Sizes in bytes: `manifest.target-file-size`, `manifest.full-compaction-threshold-size`; `manifest.merge-min-count`."""
+    """`manifest.target-file-size`, `manifest.full-compaction-threshold-size` (bytes), `manifest.merge-min-count`."""
 
     target_size: int = 8 << 20
     full_threshold: int = 16 << 20
@@ -102,7 +102,9 @@ def cancel(entries: Iterable[Coded]) -> list[Coded]:
         old = left.get(e.identity)
         if e.kind == ADD:
             if old is not None:
-                raise Corrupt(f"file {e.identity[3]} is added twice", hint="two snapshots hold the same file; check the table")
+                raise Corrupt(
+                    f"file {e.identity[3]} is added twice", hint="two snapshots hold the same file; check the table"
+                )
             left[e.identity] = e
         elif old is not None and old.kind == ADD:
             del left[e.identity]

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 
-def keep_partitions(fields: Sequence[Field], partitions: Sequence[bytes], where: pc.Expression, columns: Sequence[Field]) -> list[bool]:
+def keep_partitions(
+    fields: Sequence[Field], partitions: Sequence[bytes], where: pc.Expression, columns: Sequence[Field]
+) -> list[bool]:
     """For each partition whether it may hold a matching row."""
     guarantees = []
     for p in partitions:
@@ -31,7 +33,11 @@ def keep_partitions(fields: Sequence[Field], partitions: Sequence[bytes], where:
 
 
 def keep_files(
-    fields: Sequence[Field], bounds: Sequence[Mapping[str, ColumnBounds]], rows: Sequence[int], where: pc.Expression, columns: Sequence[Field]
+    fields: Sequence[Field],
+    bounds: Sequence[Mapping[str, ColumnBounds]],
+    rows: Sequence[int],
+    where: pc.Expression,
+    columns: Sequence[Field],
 ) -> list[bool]:
     """For each file, by its column bounds, whether it may hold a matching row."""
     guarantees = []

@@ -68,7 +68,9 @@ def conform(batch: pa.RecordBatch, schema: Schema, table: str, needed: Sequence[
     known = set(schema.names)
     for name in batch.schema.names:
         if name not in known:
-            raise BadRequest(f"{table} has no column '{name}'", hint=near(name, schema.names) or f"it has {', '.join(schema.names)}")
+            raise BadRequest(
+                f"{table} has no column '{name}'", hint=near(name, schema.names) or f"it has {', '.join(schema.names)}"
+            )
     if len(set(batch.schema.names)) < len(batch.schema.names):
         raise BadRequest(f"{table}: a column is given twice")
     arrays, fields = [], []
@@ -91,7 +93,8 @@ def conform(batch: pa.RecordBatch, schema: Schema, table: str, needed: Sequence[
                 array = array.fill_null(_default(f.default, target, 1, table)[0])
         if strict and array.null_count:
             raise BadRequest(
-                f"{table}: column '{f.name}' holds a null and may not", hint="primary-key and NOT NULL columns need a value"
+                f"{table}: column '{f.name}' holds a null and may not",
+                hint="primary-key and NOT NULL columns need a value",
             )
         _check_length(f.type.root, f.type.length, array, f.name, table)
         arrays.append(array)
@@ -110,8 +113,8 @@ def _fit(array: pa.Array, target: pa.Field, table: str) -> pa.Array:
         return array.cast(target.type)
     except pa.ArrowException as err:
         raise BadRequest(
-            f"{table}: column '{target.name}' is {target.type} and {array.type} does not fit it ({str(err).splitlines()[0]})",
-            hint="cast it before writing",
+            f"{table}: column '{target.name}' is {target.type}, which this {array.type} does not fit",
+            hint=f"cast it before writing ({str(err).splitlines()[0]})",
         ) from err
 
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class BucketFiles:
     """Opens files of one bucket of a table, with the columns of `fields` (value columns and system columns)."""
 
-    def __init__(self, table: Table, partition: bytes, bucket: int, fields: Sequence[Field], *, threads: bool = True) -> None:
+    def __init__(
+        self, table: Table, partition: bytes, bucket: int, fields: Sequence[Field], *, threads: bool = True
+    ) -> None:
         self._table = table
         self._partition = partition
         self._bucket = bucket

@@ -137,7 +137,9 @@ class Scan:
         self.columns = tuple(names if columns is None else columns)
         for c in self.columns:
             if c not in names:
-                raise BadRequest(f"{table.name} has no column '{c}'", hint=near(c, names) or f"it has {', '.join(names)}")
+                raise BadRequest(
+                    f"{table.name} has no column '{c}'", hint=near(c, names) or f"it has {', '.join(names)}"
+                )
         if limit is not None and limit < 0:
             raise BadRequest(f"limit {limit} is negative")
         self.limit = limit
@@ -175,7 +177,7 @@ class Scan:
         """The files to open."""
         entries = self.table.metadata.live(self.snapshot)
         dropped: dict[str, int] = {}
-        if entries.num_rows and not self.table.options.bucket == -2:
+        if entries.num_rows and self.table.options.bucket != -2:
             import pyarrow.compute as pc
 
             real = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
@@ -226,7 +228,7 @@ class Scan:
 
         schema = self.table.schema
         types, single = schema.key_types, len(schema.key_types) == 1
-        out = []
+        out: list[dict[str, Any]] = []
         columns = [entries.column(n).to_pylist() for n in ("min_key", "max_key", "key_min", "key_max", "bucket")]
         for low, high, stat_low, stat_high, bucket in zip(*columns):
             if bucket < 0:
@@ -246,11 +248,8 @@ class Scan:
         for e in entries_of(entries):
             fields = self.table.metadata.schema(e.file.schema_id).fields
             found = file_bounds(fields, e.file.value_stats, e.file.value_stats_cols, e.file.file_name)
-            out.append({
-                today[f.id].name: found[f.name]
-                for f in fields
-                if f.name in found and f.id in today and today[f.id].type.with_nullable(True) == f.type.with_nullable(True)
-            })  # fmt: skip
+            same = {f.name: today[f.id] for f in fields if f.id in today and today[f.id].type.same_as(f.type)}
+            out.append({same[n].name: b for n, b in found.items() if n in same})
         return out
 
     def explain(self) -> Explained:
@@ -259,11 +258,18 @@ class Scan:
         files = [f for s in plan.splits for f in s.files]
         keyed = bool(self.table.primary_key)
         return Explained(
-            self.table.name, plan.snapshot.id if plan.snapshot else None, len(files), sum(f.file_size for f in files),
-            sum(f.row_count for f in files), plan.dropped, len(plan.splits), max((s.runs for s in plan.splits), default=0),
-            sum(s.runs > 1 for s in plan.splits) if keyed else 0, self.columns,
-            None if self.where is None else str(self.where),
-        )  # fmt: skip
+            table=self.table.name,
+            snapshot=plan.snapshot.id if plan.snapshot else None,
+            files=len(files),
+            bytes=sum(f.file_size for f in files),
+            rows=sum(f.row_count for f in files),
+            dropped=plan.dropped,
+            buckets=len(plan.splits),
+            runs_max=max((s.runs for s in plan.splits), default=0) if keyed else min(1, len(files)),
+            merged_buckets=sum(s.runs > 1 for s in plan.splits) if keyed else 0,
+            columns=self.columns,
+            where=None if self.where is None else str(self.where),
+        )
 
     # ---- rows
 

@@ -80,7 +80,9 @@ class Committed:
         if not self.snapshots:
             return "nothing to commit"
         ids = " and ".join(str(s) for s in self.snapshots)
-        return f"snapshot {ids}: {self.rows:,} rows" + (f" ({self.compaction_conflict})" if self.compaction_conflict else "")
+        return f"snapshot {ids}: {self.rows:,} rows" + (
+            f" ({self.compaction_conflict})" if self.compaction_conflict else ""
+        )
 
     def to_dict(self) -> dict[str, object]:
         return {

@@ -118,7 +118,9 @@ class Table:
 
     def follow(self, **_: Any) -> Iterator[pa.RecordBatch]:
         """Reserved for streaming reads."""
-        raise Unsupported("streaming reads (follow) are not there yet", hint="poll with scan(), or use Flink for the stream")
+        raise Unsupported(
+            "streaming reads (follow) are not there yet", hint="poll with scan(), or use Flink for the stream"
+        )
 
     # ---- what the rest of this layer calls
 
@@ -134,7 +136,9 @@ class Table:
 
     def partition_path(self, partition: bytes) -> str:
         o = self.options
-        return paths.partition_path(self.schema.partition_fields, partition, o.partition_default_name, o.partition_legacy_name)
+        return paths.partition_path(
+            self.schema.partition_fields, partition, o.partition_default_name, o.partition_legacy_name
+        )
 
     def bucket_folder(self, partition: bytes, bucket: int) -> str:
         """The bucket's folder relative to the table, with a final slash."""
@@ -142,7 +146,10 @@ class Table:
 
     def file_path(self, partition: bytes, bucket: int, file: DataFile) -> str:
         if file.external_path is not None:
-            raise Unsupported(f"{file.file_name} lies outside the table, at {file.external_path}", hint="external paths are not supported yet")
+            raise Unsupported(
+                f"{file.file_name} lies outside the table, at {file.external_path}",
+                hint="external paths are not supported yet",
+            )
         return self.bucket_folder(partition, bucket) + file.file_name
 
     def bounds(self, file: DataFile) -> tuple[Key, Key]:

@@ -9,7 +9,7 @@ committed is never committed again; files that are not committed are deleted on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.table.table import Table
+
+_Job = tuple[BucketWriter, Group, int]  # a bucket, its rows, their first sequence number
+_Flush = Callable[[_Job], list[DataFile]]
 
 # A flush holds the buffer, the rows of the buckets it encodes, and Parquet pages.
 _BUFFER_SHARE = 0.4
@@ -153,29 +156,45 @@ class Write:
         writers = [self._writer(g) for g in groups]
         for w in writers:
             w.brake(self._scheduler, at_commit=False)
-        self._buffer = []
         words = None
         if self.table.primary_key and not self.table.rules.sequence_fields:
             words = [w for k in self.table.schema.trimmed_keys for w in column_words(rows.column(k).combine_chunks())]
         bytes_a_row = max(1.0, self._buffered / rows.num_rows)
         jobs = [(w, g, w.take_sequences(len(g.rows))) for w, g in zip(writers, groups)]
 
-        def one(job: tuple[BucketWriter, Group, int]) -> list[DataFile]:
+        def one(job: _Job) -> list[DataFile]:
             writer, group, first = job
             batches = self._batches(rows, group, first, words)
             return writer.flush(batches, first, int(bytes_a_row * len(group.rows)))
 
-        try:
-            if rows.num_rows >= _PARALLEL_ROWS and len(jobs) > 1:
-                with ThreadPoolExecutor(min(len(jobs), _cores())) as pool:
-                    done = list(pool.map(one, jobs))
-            else:
-                done = [one(j) for j in jobs]
-        finally:
-            self._budget.release(self._buffered)
-            self._buffered = 0
+        done = self._each(one, jobs, parallel=rows.num_rows >= _PARALLEL_ROWS)
+        # only now: after a failure the rows are still here, for another try
+        self._buffer = []
+        self._budget.release(self._buffered)
+        self._buffered = 0
         for (writer, _, _), files in zip(jobs, done):
             writer.add(files)
+
+    def _each(self, one: _Flush, jobs: Sequence[_Job], *, parallel: bool) -> list[list[DataFile]]:
+        """Flush every bucket; when one fails, delete the files of the others."""
+        done: dict[int, list[DataFile]] = {}
+
+        def go(i: int) -> None:
+            done[i] = one(jobs[i])
+
+        try:
+            if parallel and len(jobs) > 1:
+                with ThreadPoolExecutor(min(len(jobs), _cores())) as pool:
+                    list(pool.map(go, range(len(jobs))))
+            else:
+                for i in range(len(jobs)):
+                    go(i)
+        except ShoalError:
+            for i, files in done.items():
+                for f in files:
+                    self.table.store.delete(jobs[i][0].at.spec.folder + f.file_name)
+            raise
+        return [done[i] for i in range(len(jobs))]
 
     def _batches(self, rows: pa.Table, group: Group, first: int, words: list[Any] | None) -> list[pa.RecordBatch]:
         """The rows of one bucket as they are written: for keyed tables sorted, the last version of each key."""
@@ -226,7 +245,11 @@ class Write:
     # ---- commit
 
     def commit(
-        self, checkpoint: int | None = None, *, watermark: int | None = None, properties: Mapping[str, str] | None = None
+        self,
+        checkpoint: int | None = None,
+        *,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> Committed:
         """Make everything written so far visible.
 
@@ -258,7 +281,8 @@ class Write:
         staged, identifier = self._unclear
         if identifier != (BATCH_IDENTIFIER if checkpoint is None else checkpoint):
             raise BadRequest(
-                f"{self.table.name}: the outcome of checkpoint {identifier} is still unclear", hint="commit that checkpoint again first"
+                f"{self.table.name}: the outcome of checkpoint {identifier} is still unclear",
+                hint="commit that checkpoint again first",
             )
         committed = self._commit.commit(staged, identifier)
         self._unclear = None
@@ -364,7 +388,9 @@ class Write:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

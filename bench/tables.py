@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables to measure on, made once a run in the bench's folder, by shoal or by the peers' Rust writer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import shoal
+from bench import rows
+from shoal.table.table import Table
+
+if TYPE_CHECKING:
+    from bench.peers import Peers
+
+DATABASE = "bench"
+# Every commit must stay a sorted run of its own, so nothing compacts by itself. zstd-1 is Paimon's default.
+OPTIONS = {"write-only": "true", "num-sorted-run.stop-trigger": "2147483647", "file.compression.zstd-level": "1"}
+# A run of the largest table must fit one buffer, or it would become several runs.
+_WRITER_MEMORY = 16 << 30
+
+
+def open_table(root: str, name: str, memory: int = 256 << 20) -> Table:
+    """The table through a lake of its own: nothing is cached."""
+    return shoal.open(root, memory=memory).table(f"{DATABASE}.{name}")
+
+
+def create(root: str, name: str, kind: str, *, memory: int = 256 << 20, keyed: bool = True, **options: object) -> Table:
+    lake = shoal.open(root, memory=memory)
+    extra = OPTIONS if keyed else {"file.compression.zstd-level": "1"}
+    key = rows.key_names(kind) if keyed else ()
+    return lake.create_table(f"{DATABASE}.{name}", rows.schema(kind), primary_key=key, options={**extra, **options})
+
+
+def merge_table(root: str, kind: str, count: int, runs: int, peers: Peers | None = None) -> str:
+    """Name of a one-bucket table of `runs` overlapping runs; the peers write it where they are given."""
+    name = f"merge_{kind}_{count}_{runs}" + ("_rust" if peers else "")
+    if os.path.exists(f"{root}/{DATABASE}.db/{name}/snapshot/snapshot-{runs}"):
+        return name
+    if peers:
+        peers.make_merge_table(root, name, kind, count, runs)
+        return name
+    table = create(root, name, kind, memory=_WRITER_MEMORY, **{"bucket": 1, "write-buffer-size": "8 gb"})
+    for part in rows.runs(kind, count, runs):
+        _write(table, part)
+    return name
+
+
+def append_table(root: str, kind: str, count: int, parts: int) -> str:
+    """Name of a table without keys."""
+    name = f"append_{kind}_{count}_{parts}"
+    if not os.path.exists(f"{root}/{DATABASE}.db/{name}/snapshot/snapshot-{parts}"):
+        table = create(root, name, kind, memory=_WRITER_MEMORY, keyed=False)
+        for part in rows.runs(kind, count, parts):
+            _write(table, part, keyed=False)
+    return name
+
+
+def compacted_table(root: str, kind: str, count: int) -> str:
+    """Name of a table of five runs that were compacted into one."""
+    name = f"compacted_{kind}_{count}"
+    if not os.path.exists(f"{root}/{DATABASE}.db/{name}/snapshot/snapshot-6"):
+        table = create(root, name, kind, memory=_WRITER_MEMORY, **{"bucket": 1, "write-buffer-size": "8 gb"})
+        for part in rows.runs(kind, count, 5):
+            _write(table, part)
+        table.maintain.compact(full=True)
+    return name
+
+
+def _write(table: Table, part: pa.Table, keyed: bool = True) -> None:
+    with table.write() as w:
+        (w.upsert if keyed else w.append)(part)
+        w.commit()
+
+
+def data_files(table: Table) -> list[str]:
+    """Paths of the live data files."""
+    folder = table.store.uri.removeprefix("file://").removeprefix("file:")
+    return [
+        f"{folder}/{table.file_path(split.partition, split.bucket, f)}"
+        for split in table.scan().plan().splits
+        for f in split.files
+    ]
+
+
+def counted(batches: Iterator[pa.RecordBatch]) -> int:
+    """Rows of a stream; each batch is dropped before the next is made."""
+    return sum(b.num_rows for b in batches)
