@@ -83,7 +83,16 @@ def ratio_figure(
     limit = best["limit"]
     peers = {name: seconds / limit for name, seconds in best.items() if name not in ("shoal", "limit")}
     return Figure(
-        line, case, best["shoal"] / limit, "x limit", must, goal, shoal=best["shoal"], limit=limit, peers=peers, detail=detail
+        line,
+        case,
+        best["shoal"] / limit,
+        "x limit",
+        must,
+        goal,
+        shoal=best["shoal"],
+        limit=limit,
+        peers=peers,
+        detail=detail,
     )
 
 

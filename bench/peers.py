@@ -23,7 +23,11 @@ class Peers:
 
     def __init__(self, python: str) -> None:
         self._process = subprocess.Popen(
-            [python, "-m", "bench.peer_worker"], cwd=_REPOSITORY, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [python, "-m", "bench.peer_worker"],
+            cwd=_REPOSITORY,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         self.versions: dict[str, str] = self._ask("versions")
 

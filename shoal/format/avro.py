@@ -32,7 +32,12 @@ class _Damaged(Exception):
 def decode(data: bytes, path: str, wanted: frozenset[str] | None = None) -> tuple[int, Columns]:
     """(record count, columns by dotted path). Strings come as bytes; absent columns are left out."""
     schema, blocks = container(data, path)
-    run, names = _decoder(schema, wanted)
+    try:
+        run, names = _decoder(schema, wanted)
+    except Unsupported as err:
+        raise Unsupported(f"{path}: {err.message}") from err
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as err:
+        raise Corrupt(f"{path}: the Avro schema in its header makes no sense", hint="the file is damaged") from err
     columns: Columns = {n: [] for n in names}
     total = 0
     for count, raw in blocks:
@@ -236,12 +241,8 @@ _RAW_ARRAYS = "_NULL_COUNTS"
 
 @lru_cache(maxsize=64)
 def _decoder(schema: str, wanted: frozenset[str] | None) -> tuple[_Decode, list[str]]:
-    try:
-        root = json.loads(schema)
-    except ValueError as err:
-        raise Corrupt(f"an Avro header's schema is not JSON ({err})") from err
     src = _Source(2)
-    _read(src, root, "", wanted)
+    _read(src, json.loads(schema), "", wanted)
     body = src.lines or ["        pass"]
     head = ["def decode(b, count, columns):", "    p = 0", "    size = len(b)"]
     head += [f"    {v} = columns[{path!r}].append" for path, v in src.columns.items()]

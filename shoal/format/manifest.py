@@ -129,6 +129,8 @@ def decode_list(data: bytes, path: str) -> tuple[ManifestMeta, ...]:
     _check_version(c, path)
 
     def col(name: str) -> list[Any]:
+        if name not in c and n and not name.startswith(("_MIN_", "_MAX_")):
+            raise Corrupt(f"{path}: entries have no field {name}")
         return c.get(name) or [None] * n
 
     rows = zip(
@@ -196,9 +198,8 @@ _COLUMNS = (
     ("write_cols", "_FILE._WRITE_COLS", "strings"),
 )  # fmt: skip
 _WANTED = frozenset([c[1] for c in _COLUMNS] + ["_VERSION"])
-_REQUIRED = frozenset(
-    ["kind", "partition", "bucket", "total_buckets", "file_name", "file_size", "row_count", "schema_id", "level"]
-)
+# Fields that every version has; the others may be absent and read as null.
+_REQUIRED = frozenset(c[0] for c in _COLUMNS[: [c[0] for c in _COLUMNS].index("extra_files") + 1])
 
 
 def _arrow_type(kind: str) -> pa.DataType:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""R4: memory of a merge read above imports, in a fresh process, at a fixed budget.
+
+Run as a module (`python -m bench.memory_lines ROOT TABLE BUDGET`) it is that process: it reads the table, drops every
+batch, and prints the peak resident set before and after. The peak is the kernel's own VmHWM.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import tables
+from bench.context import Context
+from bench.measure import Figure
+
+
+def memory(ctx: Context) -> Iterator[Figure]:
+    """R4: R = 10 and 30, two sizes of table; the larger has 20 times the budget in full mode."""
+    budget = (64 if ctx.quick else 256) << 20
+    # about 105 bytes a decoded row
+    large = 5 * ctx.rows if ctx.quick else 20 * budget // 105 // 1_000 * 1_000
+    for runs in (10, 30):
+        peaks = {}
+        for count in (large // 4, large):
+            name = tables.merge_table(ctx.root, "bigint", count, runs)
+            seen = peak(ctx.root, name, budget)
+            peaks[count] = seen["above_imports"]
+            case = f"bigint R={runs}, {count:,} rows, budget {budget >> 20} MB"
+            detail = {k: v / (1 << 20) if k != "rows" else v for k, v in seen.items()}
+            # a quick run's budget is too small for decoders and allocator, so it is for information
+            must, goal = (None, None) if ctx.quick else (1.5, 1.0)
+            yield Figure("R4", case, seen["above_imports"] / budget, "x budget", must, goal, detail=detail)
+        growth = peaks[large] / peaks[large // 4]
+        yield Figure("R4", f"bigint R={runs}, memory of 4 times the rows", growth, "x", 1.25, 1.1)
+
+
+def peak(root: str, name: str, budget: int) -> dict[str, int]:
+    """Bytes: `imports`, `above_imports`, and the most that Arrow had allocated; and the rows read."""
+    command = [sys.executable, "-m", "bench.memory_lines", root, name, str(budget)]
+    done = subprocess.run(
+        command, cwd=Path(__file__).resolve().parent.parent, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"the memory child failed: {done.stderr.strip()}")
+    seen: dict[str, int] = json.loads(done.stdout)
+    return seen
+
+
+def _resident_peak() -> int:
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
+
+
+def _child(root: str, name: str, budget: int) -> None:
+    import pyarrow as pa
+    import pyarrow.compute
+    import pyarrow.parquet  # noqa: F401  what a read imports belongs to the base
+
+    import shoal.table.read
+    import shoal.table.scan  # noqa: F401
+
+    table = tables.open_table(root, name, memory=budget)
+    base = _resident_peak()
+    rows = tables.counted(table.scan().to_batches())
+    above = _resident_peak() - base
+    print(
+        json.dumps(
+            {"imports": base, "above_imports": above, "arrow": pa.default_memory_pool().max_memory(), "rows": rows}
+        )
+    )
+
+
+if __name__ == "__main__":
+    _child(sys.argv[1], sys.argv[2], int(sys.argv[3]))

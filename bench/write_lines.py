@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""W1 the write path, W2 the bucket hash, C1 small commits, K1 full compaction."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench import rows, tables
+from bench.context import Context
+from bench.measure import Figure, alternate, ratio_figure, timed
+from shoal.format.hashing import buckets
+from shoal.table.table import Table
+
+_BUCKETS = 8
+
+
+# ---- W1
+
+
+def upserts(ctx: Context) -> Iterator[Figure]:
+    """W1: batches of 65,536 rows to level-0 files of 8 buckets, with the commit. The limit is `pq.write_table` of the
+    rows that ended up in those files, all their columns, at the same compression."""
+    for kind in ctx.kinds:
+        batches = list(rows.upserts(kind, ctx.rows))
+        # goals are set for one buffer that holds everything; the default budget flushes more often and folds less
+        for what, memory in (("one flush", 4 << 30), ("256 MB budget", 256 << 20)):
+            names = (f"write_{i}" for i in itertools.count())
+            table = _write(ctx.root, next(names), kind, batches, memory)
+            final = [pq.read_table(f) for f in tables.data_files(table)]
+            out = f"{ctx.root}/raw.parquet"
+            cases = {
+                "limit": timed(lambda final=final, out=out: _write_raw(final, out)),
+                "shoal": timed(
+                    lambda names=names, kind=kind, batches=batches, memory=memory: _write(
+                        ctx.root, next(names), kind, batches, memory
+                    ),
+                    before=lambda: _forget(ctx.root, "write_"),
+                ),
+            }
+            first = memory > 256 << 20
+            if first:
+                cases["rust"] = ctx.peer("write", kind=kind, count=ctx.rows, buckets=_BUCKETS, native=True)
+            best = alternate(cases, ctx.repeat)
+            _forget(ctx.root, "write_")
+            yield ratio_figure(
+                "W1", f"{kind}, {what}", best, 2.5, 1.6, files=len(final), rows_a_second=ctx.rows / best["shoal"]
+            )
+            if "rust" in best:
+                x = best["rust"] / best["shoal"]
+                yield Figure("W1", f"{kind}, {what}", x, "x rust", 1.0, 1.0, higher_is_better=True)
+
+
+def _write(root: str, name: str, kind: str, batches: Sequence[pa.RecordBatch], memory: int) -> Table:
+    options = {"bucket": _BUCKETS, "write-buffer-size": "2 gb" if memory > 1 << 30 else "256 mb"}
+    table = tables.create(root, name, kind, memory=memory, **options)
+    with table.write() as w:
+        for b in batches:
+            w.upsert(b)
+        w.commit()
+    return table
+
+
+def _write_raw(final: Sequence[pa.Table], out: str) -> None:
+    for t in final:
+        pq.write_table(t, out, compression="zstd", compression_level=1)
+
+
+def _forget(root: str, prefix: str) -> None:
+    folder = f"{root}/{tables.DATABASE}.db"
+    for name in os.listdir(folder):
+        if name.startswith(prefix):
+            shutil.rmtree(f"{folder}/{name}")
+
+
+# ---- W2
+
+
+def hashes(ctx: Context) -> Iterator[Figure]:
+    """W2: million rows a second of one core, keys to buckets and nothing else."""
+    for kind in ctx.kinds:
+        schema = tables.create(ctx.root, f"hash_{uuid.uuid4().hex}", kind, bucket=_BUCKETS).schema
+        fields = schema.key_fields
+        data = pa.Table.from_batches(rows.upserts(kind, ctx.rows)).combine_chunks()
+        columns = [data.column(f.name).chunk(0) for f in fields]
+        types = [f.type for f in fields]
+        best = alternate({"shoal": timed(lambda c=columns, t=types: buckets(c, t, _BUCKETS))}, ctx.repeat + 4)
+        millions = ctx.rows / best["shoal"] / 1e6
+        yield Figure("W2", kind, millions, "M rows/s", 10, 20, higher_is_better=True, shoal=best["shoal"])
+
+
+# ---- C1
+
+
+def commits(ctx: Context) -> Iterator[Figure]:
+    """C1: 100 rows written and committed, CPU milliseconds, near commit 20 and near the last.
+
+    Medians of windows of 20 commits; one writer with checkpoints, and a new writer for every commit. The limit is
+    the same files written by hand without thinking.
+    """
+    last = 300 if ctx.quick else 2_000
+    batches = list(rows.upserts("bigint", 100 * last, batch=100))
+    limit = _window(_times(_by_hand(ctx, batches), 100), 60)
+    peers = {}
+    if ctx.peers:
+        for name, native in (("pypaimon", False), ("rust", True)):
+            times = ctx.peers.commits(ctx.root, 60, native)
+            peers[name] = _window(times, 40) * 1e3
+    for what, one in (("one writer", _one_writer(ctx, batches)), ("a new writer each", _new_writers(ctx, batches))):
+        times = _times(one, last)
+        early, late = _window(times, 20), _window(times, last - 20)
+        least = min(times[:60]) * 1e3
+        yield Figure("C1", f"{what}, commit 20", early * 1e3, "ms", 8, 3, shoal=early, limit=limit, peers=peers,
+                     detail={"min_ms": least, "limit_ms": limit * 1e3})  # fmt: skip
+        yield Figure(
+            "C1", f"{what}, commit {last:,} against 20", late / early, "x", 1.2, 1.05, detail={"late_ms": late * 1e3}
+        )
+
+
+def _times(one: Callable[[int], None], count: int) -> list[float]:
+    out = []
+    for i in range(count):
+        start = time.process_time()
+        one(i)
+        out.append(time.process_time() - start)
+    return out
+
+
+def _window(times: Sequence[float], at: int) -> float:
+    return median(times[at - 10 : at + 10])
+
+
+def _one_writer(ctx: Context, batches: Sequence[pa.RecordBatch]) -> Callable[[int], None]:
+    writer = tables.create(ctx.root, f"commits_{uuid.uuid4().hex}", "bigint", bucket=1).write("bench")
+
+    def one(i: int) -> None:
+        writer.upsert(batches[i])
+        writer.commit(checkpoint=i)
+
+    return one
+
+
+def _new_writers(ctx: Context, batches: Sequence[pa.RecordBatch]) -> Callable[[int], None]:
+    table = tables.create(ctx.root, f"commits_{uuid.uuid4().hex}", "bigint", bucket=1)
+
+    def one(i: int) -> None:
+        with table.write() as w:
+            w.upsert(batches[i])
+            w.commit()
+
+    return one
+
+
+def _by_hand(ctx: Context, batches: Sequence[pa.RecordBatch]) -> Callable[[int], None]:
+    """Data file, manifest, two lists, snapshot and hint, with the bytes of a real commit."""
+    table = tables.create(ctx.root, f"commits_{uuid.uuid4().hex}", "bigint", bucket=1)
+    with table.write() as w:
+        w.upsert(batches[0])
+        w.commit()
+    source = f"{ctx.root}/{tables.DATABASE}.db/{table.name.split('.')[1]}"
+    blobs = [_bytes(f"{source}/manifest/{name}") for name in os.listdir(f"{source}/manifest")]
+    snapshot = _bytes(f"{source}/snapshot/snapshot-1")
+    data = pq.read_table(tables.data_files(table)[0])
+    folder = f"{ctx.root}/by_hand_{uuid.uuid4().hex}"
+    os.makedirs(folder)
+
+    def put(name: str, content: bytes) -> None:
+        with open(f"{folder}/{name}", "wb") as f:
+            f.write(content)
+
+    def one(i: int) -> None:
+        pq.write_table(data, f"{folder}/data-{uuid.uuid4()}.parquet", compression="zstd", compression_level=1)
+        for blob in blobs:
+            put(str(uuid.uuid4()), blob)
+        put("tmp", snapshot)
+        os.link(f"{folder}/tmp", f"{folder}/snapshot-{i}")
+        os.unlink(f"{folder}/tmp")
+        put("LATEST", str(i).encode())
+
+    return one
+
+
+def _bytes(path: str) -> bytes:
+    with open(path, "rb") as f:
+        return f.read()
+
+
+# ---- K1
+
+
+def compaction(ctx: Context) -> Iterator[Figure]:
+    """K1: full compaction of one bucket of 10 runs. The limit reads the runs (all columns, since all are written
+    again) and writes the merged rows."""
+    for kind in ctx.kinds:
+        source = tables.merge_table(ctx.root, kind, ctx.rows, 10)
+        folder = f"{ctx.root}/{tables.DATABASE}.db"
+        files = tables.data_files(tables.open_table(ctx.root, source))
+
+        def fresh(source: str = source, folder: str = folder) -> None:
+            shutil.rmtree(f"{folder}/compact", ignore_errors=True)
+            shutil.copytree(f"{folder}/{source}", f"{folder}/compact", copy_function=os.link)
+
+        def compact() -> None:
+            tables.open_table(ctx.root, "compact").maintain.compact(full=True)
+
+        fresh()
+        compact()
+        final = [pq.read_table(f) for f in tables.data_files(tables.open_table(ctx.root, "compact"))]
+        out = f"{ctx.root}/raw.parquet"
+
+        def raw(files: list[str] = files, final: list[pa.Table] = final, out: str = out) -> None:
+            for f in files:
+                pq.read_table(f)
+            _write_raw(final, out)
+
+        best = alternate({"limit": timed(raw), "shoal": timed(compact, before=fresh)}, ctx.repeat)
+        yield ratio_figure("K1", f"{kind} R=10", best, 2.0, 1.4, rows_a_second=ctx.rows / best["shoal"])

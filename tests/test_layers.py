@@ -1,0 +1,102 @@
+"""Layers point downwards only: a module imports from its own layer or a lower one."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent / "shoal"
+
+LAYER = {
+    "cli": 6, "serve": 6,
+    "doctor": 5, "sql": 5, "flow": 5, "engines": 5,
+    "catalog": 4,
+    "table": 3,
+    "lsm": 2,
+    "format": 1, "store": 1,
+}  # fmt: skip
+# What may be imported from a lower layer only to name types.
+SIBLINGS_APART = {"format": {"store"}, "store": {"format"}}
+
+
+def layer(module: str) -> int:
+    parts = module.split(".")
+    return LAYER.get(parts[1], 0) if len(parts) > 1 else 4
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """(module, only for types) of every shoal import in a file."""
+    out: list[tuple[str, bool]] = []
+
+    def walk(node: ast.AST, typing_only: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            inside = typing_only
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                inside = True
+            if isinstance(child, ast.ImportFrom) and child.module and child.module.split(".")[0] == "shoal":
+                out.append((child.module, inside))
+            elif isinstance(child, ast.Import):
+                out.extend((a.name, inside) for a in child.names if a.name.split(".")[0] == "shoal")
+            walk(child, inside)
+
+    walk(ast.parse(path.read_text()), False)
+    return out
+
+
+def modules() -> list[tuple[str, Path]]:
+    return [
+        (".".join(("shoal", *p.relative_to(ROOT).with_suffix("").parts)), p)
+        for p in sorted(ROOT.rglob("*.py"))
+        if p != ROOT / "__init__.py"
+    ]
+
+
+def test_every_import_points_to_the_same_or_a_lower_layer() -> None:
+    wrong = [
+        f"{name} (layer {layer(name)}) imports {target} (layer {layer(target)})"
+        for name, path in modules()
+        for target, typing_only in imports(path)
+        if layer(target) > layer(name) and not typing_only and not (target == "shoal" and layer(name) >= 4)
+    ]
+    assert wrong == []
+
+
+def test_format_and_store_do_not_import_each_other() -> None:
+    wrong = [
+        f"{name} imports {target}"
+        for name, path in modules()
+        for target, typing_only in imports(path)
+        if not typing_only and target.split(".")[1:2] and target.split(".")[1] in SIBLINGS_APART.get(name.split(".")[1], ())
+    ]
+    assert wrong == []
+
+
+def test_only_the_clock_reads_the_time() -> None:
+    wrong = []
+    for name, path in modules():
+        if name == "shoal.clock":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "time.time", "time.time_ns", "time.sleep", "time.monotonic", "time.perf_counter", "datetime.now", "datetime.utcnow",
+            ):  # fmt: skip
+                wrong.append(f"{name}:{node.lineno} {ast.unparse(node.func)}")
+    assert wrong == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        name
+        for name, path in modules()
+        if path.name != "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+def test_package_inits_hold_re_exports_only() -> None:
+    for init in ROOT.rglob("__init__.py"):
+        if init == ROOT / "__init__.py":
+            continue
+        body = ast.parse(init.read_text()).body
+        kinds = {type(n) for n in body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))}
+        assert kinds <= {ast.ImportFrom, ast.Import, ast.Assign}, init
