@@ -55,6 +55,7 @@ class Options:
 
     raw: Mapping[str, str]
     strict: InitVar[bool] = field(kw_only=True)
+    _parsed: dict[str, Value] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self, strict: bool) -> None:
         object.__setattr__(self, "raw", MappingProxyType(dict(self.raw)))
@@ -64,6 +65,11 @@ class Options:
 
     def get(self, key: str) -> Value:
         """The typed value of an option, or its default. `key` may be an older key or match a pattern."""
+        if key not in self._parsed:
+            self._parsed[key] = self._get(key)
+        return self._parsed[key]
+
+    def _get(self, key: str) -> Value:
         spec = known(key)
         for name in (key,) if spec.patterned else (spec.key, *spec.old_keys):
             if (text := self.raw.get(name)) is not None:

@@ -144,7 +144,7 @@ def one_of(what: str, *values: str) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         if text not in values:
-            raise BadRequest(f"'{text}' is not an {what}", hint=near(text, values) or f"it is {', '.join(values)}")
+            raise BadRequest(f"'{text}' is not an {what} format", hint=near(text, values) or f"it is {', '.join(values)}")
         return text
 
     return check

@@ -48,7 +48,7 @@ def _show(args: Namespace) -> int:
     print(table.name)
     show_pairs({
         "location": facts["location"],
-        "comment": facts["comment"],
+        "comment": facts["comment"] or None,
         "schema": str(facts["schema_id"]),
         "primary key": ", ".join(facts["primary_key"]) or "none: an append table",
         "partition by": ", ".join(facts["partition_by"]) or None,

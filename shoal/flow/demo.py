@@ -11,18 +11,19 @@ from __future__ import annotations
 import random
 import shlex
 import shutil
-import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import shoal
 from shoal.clock import ManualClock, ManualScheduler, SystemClock
 from shoal.doctor.compare import Comparison, compare
-from shoal.doctor.debt import measure
+from shoal.doctor.debt import Debt, measure, total
+from shoal.doctor.report import size_text
 from shoal.doctor.sample import Count
 from shoal.errors import BadRequest
 from shoal.flow.job import Job, JobResult, Progress, run
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.catalog.filesystem import Lake
-    from shoal.doctor.debt import Debt
 
 FOLDER = "./shoal-demo"
 # Two virtual hours for a month are about 11 changes a second: checkpoints of a busy table, not of a toy.
@@ -41,14 +41,12 @@ CHECKPOINTS_S = (60, 10)
 OPTIONS = {"bucket": 4, "partition.legacy-name": False}
 QUESTION = (
     "SELECT carrier, count(*) AS flights, round(avg(arr_delay), 1) AS minutes_late FROM {table} "
-    "WHERE status = 'arrived' GROUP BY carrier ORDER BY avg(arr_delay) DESC, carrier LIMIT 5"
+    "WHERE status = 'arrived' GROUP BY carrier HAVING count(*) >= 100 ORDER BY avg(arr_delay) DESC, carrier LIMIT 5"
 )
 # Says that a folder is ours to replace.
 MARKER = ".shoal-demo"
 _SEED = 2013
 _DATABASE = "demo"
-
-Note = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +91,7 @@ class DemoReport:
         yield f"{job.clock_s / 3600:.1f} virtual hours, {rate:.0f} a second, twice; {self.wall_s:.0f} s in all."
 
     def _answer(self) -> Iterator[str]:
-        yield "Which carriers arrive latest? " + (
-            f"{_sql_names(self.tables)} say the same:" if self.same_answer else "THE TABLES DISAGREE:"
-        )
+        yield "Which carriers arrive latest? " + ("Both tables say:" if self.same_answer else "THE TABLES DISAGREE:")
         for t in self.tables[: 1 if self.same_answer else None]:
             if not self.same_answer:
                 yield f"  {t.name}:"
@@ -106,7 +102,7 @@ class DemoReport:
     def _next(self) -> Iterator[str]:
         where, fast = shlex.quote(self.folder), self.tables[-1].name
         yield f"The tables lie in {self.folder}. What to type next:"
-        yield f'  shoal sql -w {where} "SELECT status, count(*) FROM {fast} GROUP BY 1"'
+        yield f'  shoal sql -w {where} "SELECT count(*) FROM {fast}"'
         yield f"  shoal table snapshots -w {where} {fast}"
         yield f"  shoal doctor check -w {where} {fast}"
         yield f"  shoal compact run -w {where} {fast} --full"
@@ -158,7 +154,7 @@ def demo(
         job = Job(lake, source, name, name=f"demo-{every}s", checkpoint_s=every, options=OPTIONS)
         with show.step(f"{every} s checkpoints", source.total) as note:
             result = run(job, on_progress=note)
-        with show.step(f"asking {name}", None):
+        with show.step(f"asking {name}"):
             tables.append(DemoTable(name, every, result, _ask(lake, name)))
             debts.append(measure(lake.table(name).metadata))
     names = f"{CHECKPOINTS_S[1]} s", f"{CHECKPOINTS_S[0]} s"
@@ -167,7 +163,10 @@ def demo(
 
 
 def _ask(lake: Lake, name: str) -> pa.Table:
-    raise NotImplementedError
+    """The answer to the question, through SQL."""
+    question = QUESTION.format(table=name)
+    con = lake.table(name).scan().to_duckdb("t")
+    return con.query("t", question.replace(name, "t")).to_arrow_table()
 
 
 # ---- the folder ------------------------------------------------------------------------------------------
@@ -186,7 +185,8 @@ def _make_room(folder: Path, force: bool, ask: Callable[[str], bool] | None) -> 
             raise BadRequest(f"{folder} {what}; it is not replaced", hint="name a folder that does not exist yet")
         if not force and (ask is None or not ask(f"{folder} holds an earlier demo. Replace it?")):
             raise BadRequest(f"{folder} holds an earlier demo", hint="--force replaces it; or name another folder")
-        shutil.rmtree(folder / ours[1], ignore_errors=False) if ours[1] in there else None
+        if ours[1] in there:
+            shutil.rmtree(folder / ours[1])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).write_text("Made by `shoal demo`, which may replace this folder.\n")
 
@@ -194,20 +194,109 @@ def _make_room(folder: Path, force: bool, ask: Callable[[str], bool] | None) -> 
 # ---- the report ------------------------------------------------------------------------------------------
 
 _KINDS = (
-    ("level-0 data", "level0"), ("compacted", "compacted"), ("changelog", "changelog"), ("manifests", "manifest"),
-    ("manifest lists", "manifest_list"), ("snapshots", "snapshot"),
+    ("level-0 data", "level0"), ("compacted data", "compacted"), ("all data files", "data"),
+    ("changelog", "changelog"), ("manifests", "manifest"), ("manifest lists", "manifest_list"),
+    ("snapshots", "snapshot"), ("all files", None),
 )  # fmt: skip
 
 
 def _cost(c: Comparison) -> Iterator[str]:
-    """The doctor's comparison: files by kind made, live and retained, slower clock first; then what it cost."""
-    slow, fast = c.b, c.a
+    """The doctor's comparison, the slower clock first: files by kind made, live and retained, then what they cost."""
+    sides = (c.b, c.names[1]), (c.a, c.names[0])
     yield "What the faster clock cost, says the doctor:"
-    yield f"  {'':16}" + "".join(f"{f'a checkpoint every {n}':>30}" for n in (c.names[1], c.names[0]))
-    yield f"  {'files':16}" + f"{'made':>12}{'live':>8}{'retained':>10}" * 2
+    yield f"  {'':16}" + "".join(f"{f'a checkpoint every {name}':>30}" for _, name in sides)
+    yield f"  {'files':16}" + f"{'made':>12}{'live':>8}{'retained':>10}" * len(sides)
     for label, kind in _KINDS:
-        yield f"  {label:16}" + "".join(_cells(d, kind) for d in (slow, fast))
-    yield f"  {'all files':16}" + "".join(_cells(d, None) for d in (slow, fast))
-    for label, one in _FIGURES:
-        yield f"  {label:26}" + "".join(f"{one(d):>{n}}" for d, n in ((slow, 12), (fast, 30)))
-    yield from (f"  {line}" for line in _wrapped(c.sentence, 76))
+        yield f"  {label:16}" + "".join(_files(d, kind) for d, _ in sides)
+    for label, figure in _FIGURES:
+        yield f"  {label:16}" + "".join(f"{figure(d):>30}" for d, _ in sides)
+    yield from textwrap.wrap(c.sentence, 78, initial_indent="  ", subsequent_indent="  ")
+
+
+def _files(d: Debt, kind: str | None) -> str:
+    """Files of one kind (None is all) as three cells: made, live, held only by older snapshots."""
+    data = d.made["level0"] + d.made["compacted"]
+    made = d.files_made if kind is None else data if kind == "data" else d.made[kind]
+    live, retained = _live(d, kind), d.retained
+    held = None if retained is None else total(retained.values()) if kind is None else retained.get(kind)
+    return f"{made.files:>12,}{_shown(live):>8}{_shown(held):>10}"
+
+
+def _live(d: Debt, kind: str | None) -> Count | None:
+    if d.live is None:
+        return None
+    match kind:
+        case "level0":
+            return d.live.level0
+        case "data":
+            return d.live.data
+        case "compacted":
+            return d.live.data - d.live.level0
+        case None:
+            return d.live.data + total(d.live.metadata.values())
+    return d.live.metadata.get(kind, Count())
+
+
+def _shown(count: Count | None) -> str:
+    return "" if count is None else f"{count.files:,}"
+
+
+def _rate(d: Debt) -> str:
+    return "-" if d.files_per_minute is None else f"{d.files_per_minute:,.1f}"
+
+
+def _per_bucket(d: Debt) -> str:
+    return "-" if d.buckets is None else f"{d.buckets.mean_files:.1f} on average, {d.buckets.max_files} at most"
+
+
+def _written(d: Debt) -> str:
+    return f"{size_text(d.files_made.bytes)} in {d.commits:,} commits"
+
+
+def _amplification(d: Debt) -> str:
+    return "-" if d.write_amplification is None else f"{d.write_amplification:.2f}"
+
+
+_FIGURES: Sequence[tuple[str, Callable[[Debt], str]]] = (
+    ("files a minute", _rate), ("files per bucket", _per_bucket), ("bytes written", _written),
+    ("write amplific.", _amplification),
+)  # fmt: skip
+
+
+# ---- what is seen while it works -------------------------------------------------------------------------
+
+
+class _Show:
+    """Steps on a stream: a bar that fills on a terminal, one line a step elsewhere, nothing on None."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    @contextmanager
+    def step(self, what: str, total_rows: int | None = None) -> Iterator[Callable[[Progress], None]]:
+        """A step of the demo; a job's step has a number of rows and reports how far it is."""
+        if self._stream is None:
+            yield lambda _: None
+        elif self._stream.isatty():
+            with _bar(self._stream, what, total_rows) as note:
+                yield note
+        else:
+            print(f"{what} ...", file=self._stream, flush=True)
+            yield lambda _: None
+
+
+@contextmanager
+def _bar(stream: TextIO, what: str, total_rows: int | None) -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = TextColumn("{task.description:24}"), BarColumn(24), TaskProgressColumn(), TimeElapsedColumn()
+    with Bars(*columns, TextColumn("{task.fields[said]}"), console=Console(file=stream), refresh_per_second=4) as bars:
+        task = bars.add_task(what, total=total_rows, said="")
+
+        def note(now: Progress) -> None:
+            bars.update(task, completed=now.position, said=f"{now.snapshots:,} snapshots")
+
+        yield note
+        bars.update(task, total=total_rows or 1, completed=total_rows or 1)

@@ -17,6 +17,7 @@ from shoal.format.row import encode, stored_values
 from shoal.format.schema import KEY_PREFIX, Schema
 from shoal.format.stats import key_stats, value_stats
 from shoal.lsm.merge import KIND, SEQUENCE
+from shoal.store.base import add_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,8 +153,7 @@ class _OpenFile:
     def close(self, level: int, source: int, first_sequence: int) -> DataFile:
         written = self._writer.close()
         if self._memory is not None:
-            # one call puts the whole file; its name holds a UUID, so nothing can be there
-            self._spec.store.put(self._path, self._memory.getvalue().to_pybytes())
+            add_file(self._spec.store, self._path, memoryview(self._memory.getvalue()))
         elif self._sink is not None:
             self._sink.close()
         return self._meta(written, level, source, first_sequence)

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from shoal.errors import ShoalError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -102,3 +104,14 @@ class Store(Protocol):
     def delete(self, path: str) -> None:
         """Remove the file; a missing one is no error."""
         ...
+
+
+def add_file(store: Store, path: str, data: bytes | memoryview) -> None:
+    """Write a small file under a name that nobody else uses (it holds a UUID): one call, nothing to replace."""
+    sink = store.sink(path)
+    try:
+        sink.write(data)
+        sink.close()
+    except ShoalError:
+        sink.abort()
+        raise

@@ -49,8 +49,9 @@ class BucketWriter:
         newest = max((f.max_sequence for f in live), default=-1)
         self.next_sequence = max(next_sequence, newest + 1)
         self.stale = False
-        self._keyed = bool(table.primary_key)
-        self._levels = Levels.of(live, table.policy.num_levels, table.bounds) if self._keyed else None
+        # a writer that does not compact keeps no levels: they may hold thousands of runs
+        compacts = bool(table.primary_key) and not table.options.write_only
+        self._levels = Levels.of(live, table.policy.num_levels, table.bounds) if compacts else None
         self._memory = Memory.at_start(live, table.policy)
         self._running: Future[Compacted] | None = None
         self._new: list[DataFile] = []

@@ -23,6 +23,7 @@ from shoal.format.datafile import ADD, DELETE, Entry
 from shoal.format.manifest import ManifestMeta
 from shoal.format.snapshot import BATCH_IDENTIFIER, NO_WATERMARK, Snapshot
 from shoal.format.snapshot import decode as decode_snapshot
+from shoal.store.base import add_file
 from shoal.table.manifest_merge import Coded, MergeOptions, coded, merge_manifests, meta_of
 from shoal.table.staged import Committed, Staged
 
@@ -311,7 +312,7 @@ class Commit:
     def _write_manifest(self, entries: Sequence[Coded]) -> ManifestMeta:
         name = f"manifest-{self._uuid}-{next(self._manifests)}"
         data = manifest.write_entries([e.data for e in entries], self.table.options.manifest_compression)
-        self._store.put(paths.manifest(name), data)
+        add_file(self._store, paths.manifest(name), data)
         if self._kept_count + len(entries) <= _KEPT_ENTRIES:
             self._kept[name] = list(entries)
             self._kept_count += len(entries)
@@ -320,7 +321,7 @@ class Commit:
     def _write_list(self, metas: Sequence[ManifestMeta]) -> tuple[str, int]:
         name = f"manifest-list-{self._uuid}-{next(self._lists)}"
         data = manifest.encode_list(metas, self.table.options.manifest_compression)
-        self._store.put(paths.manifest(name), data)
+        add_file(self._store, paths.manifest(name), data)
         return name, len(data)
 
     def _write_delta(self, encoded: Sequence[Coded]) -> _Attempt:

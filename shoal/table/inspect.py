@@ -93,7 +93,7 @@ class Inspect:
         codes, partitions = _distinct(live.column("partition"))
         texts = [self._partition_text(p) for p in partitions]
         names, created = live.column("file_name").to_pylist(), live.column("creation_ms")
-        today = table.schema if snap is None else table.metadata.schema(snap.schema_id)
+        today = table.schema if snap is None or snapshot is None else table.metadata.schema(snap.schema_id)
         return _table(_FILES, [
             pa.array(texts, pa.string()).take(codes), live.column("bucket"), self._file_paths(live, codes, partitions),
             pa.array([format_of(n) for n in names], pa.string()), live.column("schema_id"), live.column("level"),
@@ -141,9 +141,10 @@ class Inspect:
         metas = [] if snap is None else list(meta.manifests(snap))
         if snap is not None and snap.changelog_manifest_list is not None:
             metas += meta.manifest_list(snap.changelog_manifest_list)
+        text = self._partition_text
         return _from_rows(_MANIFESTS, [
-            (m.file_name, m.file_size, m.added, m.deleted, m.schema_id, self._partition_text(m.partition_stats.min_values),
-             self._partition_text(m.partition_stats.max_values), m.min_row_id, m.max_row_id)
+            (m.file_name, m.file_size, m.added, m.deleted, m.schema_id, text(m.partition_stats.min_values),
+             text(m.partition_stats.max_values), m.min_row_id, m.max_row_id)
             for m in metas
         ])  # fmt: skip
 

@@ -6,6 +6,7 @@ Invariant: names hold a UUID of the writer and a counter, so no two writers ever
 
 from __future__ import annotations
 
+import functools
 import itertools
 import uuid
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ class NewFiles:
         self._table = table
         self._uuid = new_uuid(table)
         self._counter = itertools.count()
+        self._stats_mode = functools.cache(table.options.stats_mode)
 
     def spec(self, partition: bytes, bucket: int) -> FileSpec:
         t, o = self._table, self._table.options
@@ -39,7 +41,7 @@ class NewFiles:
             compression=o.file_compression,
             level=o.zstd_level,
             target_size=o.target_file_size(bool(t.primary_key)),
-            stats_mode=o.stats_mode,
+            stats_mode=self._stats_mode,
             stats_dense=o.stats_dense_store,
             now=t.local_now_ms,
         )

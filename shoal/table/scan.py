@@ -177,9 +177,10 @@ class Scan:
         """The files to open."""
         entries = self.table.metadata.live(self.snapshot)
         dropped: dict[str, int] = {}
-        if entries.num_rows and self.table.options.bucket != -2:
+        if entries.num_rows:
             import pyarrow.compute as pc
 
+            # rows of the postponed bucket (-2) become readable when a compaction moves them into real ones
             real = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
             if real.num_rows < entries.num_rows:
                 dropped["postponed bucket"] = entries.num_rows - real.num_rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ class Table:
         *,
         snapshot: int | None = None,
     ) -> Scan:
-        """Rows of the newest snapshot, or of `snapshot`.
+        """Rows of the newest snapshot, or of `snapshot` with the columns it had.
 
         `where` is SQL text (`"dt = '2026-11-01' AND total > 5"`) or an Arrow expression; it is applied exactly, after
         the versions of a key are merged. `columns` keeps their order.
@@ -93,7 +94,16 @@ class Table:
         from shoal.table.scan import Scan
 
         check(self.schema.options, "read", has_primary_key=bool(self.primary_key))
-        return Scan(self, where=where, columns=columns, limit=limit, snapshot=snapshot)
+        snapshot = self.options.scan_snapshot_id if snapshot is None else snapshot
+        table = self if snapshot is None else self._as_of(snapshot)
+        return Scan(table, where=where, columns=columns, limit=limit, snapshot=snapshot)
+
+    def _as_of(self, snapshot: int) -> Table:
+        """The table with the columns and keys that it had at a snapshot, and the options of today."""
+        then = self.metadata.snapshot(snapshot).schema_id
+        if then == self.schema.id:
+            return self
+        return self.with_schema(replace(self.metadata.schema(then), options=self.schema.options))
 
     def write(self, commit_user: str | None = None) -> Write:
         """A writer, to be used in a `with` block. The same `commit_user` must not write from two places at once."""

@@ -310,7 +310,7 @@ class Write:
         writers = list(self._writers.values())
         for w in writers:
             w.collect()
-            if not self.table.options.write_only and not w.stale:
+            if not w.stale:
                 w.trigger(self._scheduler, self._budget)
         for w in writers:
             if wait or self.table.options.force_compact:
@@ -319,14 +319,6 @@ class Write:
                 w.brake(self._scheduler, at_commit=True)
         drained = [c for w in writers if (c := w.drain()) is not None]
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
-
-    def compact(self, *, full: bool = False) -> None:
-        """Start compactions on every open bucket, whatever the triggers say when `full`; `commit` collects them."""
-        self.flush()
-        for w in self._writers.values():
-            w.wait(self._scheduler)
-            w.trigger(self._scheduler, self._budget, full=full)
-            w.wait(self._scheduler)
 
     def last_checkpoint(self) -> int | None:
         """The newest checkpoint id that this commit user has committed."""

@@ -136,7 +136,7 @@ def test_a_failed_commit_leaves_no_file_behind() -> None:
         store = MemoryStore()
         make_table(store)
         try:
-            run(FaultyStore(store, [Fault("fail", at=at, kind="put")]))
+            run(FaultyStore(store, [Fault("fail", at=at, kind="sink")]))
         except shoal.CommitUnknown:
             continue
         except shoal.ShoalError:

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every table that Java wrote is read as Java reads it, or refused; never anything else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from encoding_model import multiset, rows_of
+
+import shoal
+from shoal import NotFound, Unsupported
+from shoal.table.scan import Scan
+
+# Tables that are refused for now, by what the refusal says. Shrink this as features land; the tests below then insist
+# that the rows equal Java's.
+REFUSED = {
+    "'merge-engine' = 'partial-update'": """
+        bucket_modes.pk_cross_partial changelog.pu_full changelog.pu_lookup dv.pk_dv_pu engines.pu_basic
+        engines.pu_ignore_delete engines.pu_no_delete engines.pu_remove engines.pu_seq""",
+    "sequence-group'": "engines.pu_default_agg engines.pu_groups engines.pu_groups2 engines.pu_remove_group",
+    "'merge-engine' = 'aggregation'": "engines.ag_max_no_retract engines.ag_seq",
+    "aggregate-function'": """
+        changelog.ag_lookup dv.pk_dv_ag engines.ag_default engines.ag_listagg engines.ag_map_keytime_avro
+        engines.ag_map_keytime_bigint engines.ag_map_keytime_parquet engines.ag_overflow engines.ag_remove
+        engines.ag_scalar engines.pu_agg""",
+    "fields.col_d.distinct": "engines.ag_complex",
+    "fields.ig.ignore-retract": "engines.ag_retract",
+    "'merge-engine' = 'first-row'": "engines.fr_ignore_delete engines.fr_lookup engines.fr_none",
+    "'deletion-vectors.enabled'": """
+        changelog.dd_lookup_dv dv.ap_dv dv.ap_dv_bucket dv.ap_dv_part dv.pk_dv dv.pk_dv_4 dv.pk_dv_bitmap64
+        dv.pk_dv_lookup dv.pk_dv_part formats.pk_index_bitmap""",
+    "'deletion-vectors.merge-on-read'": "dv.pk_dv_mor",
+    "avro data files": """
+        evo.avro_evo evo.pk_evo_avro formats.append_avro_bzip2 formats.append_avro_deflate formats.append_avro_null
+        formats.append_avro_snappy formats.append_avro_zstd formats.pk_avro formats.pk_per_level types.append_avro
+        types.multiset_avro types.pk_avro""",
+    "orc data files": """
+        evo.nested_orc formats.append_orc_lz4 formats.append_orc_none formats.append_orc_snappy
+        formats.append_orc_zlib formats.append_orc_zstd formats.pk_orc types.append_orc types.multiset_orc
+        types.pk_orc""",
+    "was written as": "evo.ap_evo evo.cast_all evo.nested_avro evo.nested_evo evo.orc_evo",
+    "'manifest.format'": "formats.manifest_orc formats.manifest_parquet",
+    "'scan.fallback-branch'": "maint.fallback",
+    "'data-evolution.enabled'": "tracking.blobs tracking.de",
+}
+WHY = {table: reason for reason, tables in REFUSED.items() for table in tables.split()}
+
+# What the make scripts insert into the tables that were never dumped.
+NOT_DUMPED = {
+    "maint.auto_tagged": [{"id": 1, "v": "a"}],
+    "maint.consumed": [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}],
+    "tracking.de_src": [{"id": 2, "w": 222}, {"id": 4, "w": 444}],
+}
+
+# Dumps taken in the middle of a make script, and the snapshot that was the newest then.
+EARLIER = {
+    "bucket_modes.pk_postpone.before_compact": 1,
+    "bucket_modes.pk_postpone.after_first_compact": 2,
+    "maint.part_expire.before_truncate": 2,
+    "maint.wo_pk.before": 3,
+}
+
+HERE = Path(__file__).parent
+TABLES = (HERE / "tables.txt").read_text().split()
+DUMPS = (HERE / "dumps.txt").read_text().split()
+READ = [t for t in TABLES if t not in WHY]
+TRAVELS = {d: int(d.rsplit("_", 1)[1]) for d in DUMPS if ".at_snapshot_" in d}
+REFUSED_TRAVELS = {
+    "dv.pk_dv.at_snapshot_2",
+    "evo.avro_evo.at_snapshot_1",
+    "evo.orc_evo.at_snapshot_1",
+    "evo.pk_evo_avro.at_snapshot_1",
+}
+FILTERS = [
+    # dump, table, filter, columns
+    ("types.part_multi.filter_null", "types.part_multi", "dt IS NULL", None),
+    ("evo.pk_evo.filter", "evo.pk_evo", "a2 > 10", ["id", "a2", "c"]),
+    ("formats.query.bloom_id42", "formats.append_index_bloom_filter_embedded", "id = 42", ["id", "s"]),
+    ("formats.query.range_20_25", "formats.append_index_range_bitmap_separate", "id >= 20 AND id < 25", ["id", "s"]),
+]
+
+
+def scan(golden, table: str, **wanted: Any) -> Scan:
+    return shoal.open(str(golden(table.split(".")[0]))).table(table).scan(**wanted)
+
+
+def check(expected, dump: str, got: pa.Table) -> None:
+    columns, rows = expected(dump)
+    assert got.column_names == [name for name, _ in columns]
+    assert multiset(rows_of(got), got.schema) == multiset(rows, got.schema)
+
+
+@pytest.mark.parametrize("table", READ)
+def test_rows_equal_what_java_reads(table: str, golden, expected) -> None:
+    got = scan(golden, table).to_arrow()
+    if table in NOT_DUMPED:
+        assert multiset(rows_of(got), got.schema) == multiset(NOT_DUMPED[table], got.schema)
+    else:
+        check(expected, table, got)
+
+
+@pytest.mark.parametrize("table", WHY)
+def test_a_table_that_would_read_wrongly_is_refused_with_the_reason(table: str, golden) -> None:
+    with pytest.raises(Unsupported) as error:
+        scan(golden, table).to_arrow()
+    assert WHY[table] in error.value.message
+    assert error.value.hint
+
+
+@pytest.mark.parametrize("dump", sorted(TRAVELS.keys() - REFUSED_TRAVELS - {"maint.expired.at_snapshot_1"}))
+def test_an_older_snapshot_has_the_rows_and_columns_of_its_time(dump: str, golden, expected) -> None:
+    table, _ = dump.rsplit(".", 1)
+    check(expected, dump, scan(golden, table, snapshot=TRAVELS[dump]).to_arrow())
+
+
+@pytest.mark.parametrize("dump", sorted(REFUSED_TRAVELS))
+def test_an_older_snapshot_of_a_refused_table_is_refused(dump: str, golden) -> None:
+    with pytest.raises(Unsupported):
+        scan(golden, dump.rsplit(".", 1)[0], snapshot=TRAVELS[dump]).to_arrow()
+
+
+def test_an_expired_snapshot_is_not_found_and_the_hint_says_which_there_are(golden) -> None:
+    with pytest.raises(NotFound) as error:
+        scan(golden, "maint.expired", snapshot=1).to_arrow()
+    assert error.value.hint == "snapshots 5 to 6 are there"
+
+
+@pytest.mark.parametrize("dump", EARLIER)
+def test_rows_java_saw_before_the_last_commits_are_those_of_that_snapshot(dump: str, golden, expected) -> None:
+    check(expected, dump, scan(golden, dump.rsplit(".", 1)[0], snapshot=EARLIER[dump]).to_arrow())
+
+
+@pytest.mark.parametrize(("dump", "table", "where", "columns"), FILTERS)
+def test_filtered_rows_equal_what_java_finds(dump: str, table: str, where: str, columns, golden, expected) -> None:
+    check(expected, dump, scan(golden, table, where=where, columns=columns).to_arrow())
+
+
+@pytest.mark.parametrize("table", [t for t in TABLES if t.startswith("types.key_")])
+def test_keys_come_back_in_javas_order(table: str, golden, expected) -> None:
+    """One bucket without overlap, or one merged section: rows come in key order, as Java's dump keeps it."""
+    got = scan(golden, table).to_arrow()
+    _, rows = expected(table)
+    assert [json.dumps(r) for r in rows_of(got)] == [json.dumps(r) for r in rows]
+
+
+def test_every_refusal_names_a_table_that_exists() -> None:
+    assert not WHY.keys() - set(TABLES)
+    assert len(TABLES) == 212
