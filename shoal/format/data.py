@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import Corrupt, Unsupported
+from shoal.errors import Corrupt, NotFound, Unsupported
 from shoal.format.row import Value
 from shoal.format.types import DataType, Field, to_arrow
 
@@ -288,6 +288,11 @@ class DataReader:
         if self._file is None:
             try:
                 self._file = pq.ParquetFile(self._store.open(self.path), pre_buffer=False, buffer_size=READ_BUFFER)
+            except NotFound as err:
+                raise Corrupt(
+                    f"{self.path} is missing although a snapshot refers to it",
+                    hint="expiry may have removed it while this read ran (read again), or it was deleted by hand",
+                ) from err
             except (pa.ArrowException, OSError) as err:
                 raise _damaged(self.path, err) from err
         return self._file

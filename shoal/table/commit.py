@@ -68,6 +68,7 @@ class Commit:
         self._staged: Staged | None = None
         self._made: dict[str, int] = {}
         self._tried: set[str | None] = set()
+        self._unclear = False
 
     def _new_uuid(self) -> uuid.UUID:
         return uuid.UUID(int=self._rng.getrandbits(128), version=4)
@@ -124,13 +125,13 @@ class Commit:
         deletion. `StorageFailed` from here leaves nothing visible; `CommitUnknown` says to commit the same again.
         """
         if staged is not self._staged:
-            self._staged, self._made, self._tried = staged, {}, set()
+            self._staged, self._made, self._tried, self._unclear = staged, {}, set(), False
         made = self._made
         appended, compacted = staged.appended(), staged.compacted()
         rows = sum(e.file.row_count for e in appended)
         if (appended or force_snapshot) and "APPEND" not in made:
             try:
-                made["APPEND"] = self._commit_one("APPEND", appended, identifier, staged)
+                made["APPEND"] = self._settle("APPEND", appended, identifier, staged)
             except CommitUnknown:
                 raise
             except ShoalError:
@@ -139,7 +140,7 @@ class Commit:
         dropped: str | None = None
         if compacted and "COMPACT" not in made:
             try:
-                made["COMPACT"] = self._commit_one("COMPACT", compacted, identifier, staged)
+                made["COMPACT"] = self._settle("COMPACT", compacted, identifier, staged)
             except Conflict as err:
                 self._drop_compaction(staged)
                 if not appended:
@@ -162,6 +163,23 @@ class Commit:
         for c, f in staged.written():
             if f not in c.new_files:
                 self._store.delete(self.table.file_path(c.partition, c.bucket, f))
+
+    def _settle(self, kind: str, entries: Sequence[Entry], identifier: int, staged: Staged) -> int:
+        """Create one snapshot. Once an attempt was unclear, a store that still fails leaves it unclear."""
+        try:
+            made = self._commit_one(kind, entries, identifier, staged)
+        except CommitUnknown:
+            self._unclear = True
+            raise
+        except StorageFailed as err:
+            if not self._unclear:
+                raise
+            raise CommitUnknown(
+                f"{self.table.name}: an earlier attempt may have created the snapshot ({err.message})",
+                hint="commit the same checkpoint again: it is a no-op if it was",
+            ) from err
+        self._unclear = False
+        return made
 
     def _commit_one(self, kind: str, entries: Sequence[Entry], identifier: int, staged: Staged) -> int:
         """Create one snapshot; returns its id."""
