@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from shoal.cli.output import is_terminal, note, show_json, show_table
+from shoal.cli.output import Cell, is_terminal, note, show_json, show_table
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_table
 
@@ -31,7 +31,9 @@ def _run(args: Namespace) -> int:
 
 def _show_plan(report: CompactionReport) -> None:
     heads = ["partition", "bucket", "files", "bytes", "to level", "why"]
-    rows = [[p.partition, p.bucket, p.files, p.bytes, p.output_level, p.reason] for p in report.planned]
+    rows: list[list[Cell]] = [
+        [p.partition, p.bucket, p.files, p.bytes, p.output_level, p.reason] for p in report.planned
+    ]
     skip = 0 if any(p.partition for p in report.planned) else 1
     show_table(heads[skip:], [row[skip:] for row in rows])
     print()

@@ -46,7 +46,7 @@ COMMANDS = (
         "shoal doctor check -w /data/warehouse shop.orders\n"
         "shoal doctor check -w /data/warehouse shop.orders -o json | jq .verdict",
         _check, _arguments,
-        about="Count the files that a table made, holds and retains, from its metadata, and judge them.\n"
-        "Exit code 0 says that the table is well, 1 that it is not.",
+        about="Count the files that a table made, holds and retains, from its metadata, and\n"
+        "judge them. Exit code 0 says that the table is well, 1 that it is not.",
     ),
 )  # fmt: skip

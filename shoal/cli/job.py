@@ -74,7 +74,11 @@ class Stop:
 def stopping() -> Iterator[Stop]:
     """Ctrl-C and SIGTERM ask for a stop inside the block."""
     stop = Stop()
-    before = {number: signal.signal(number, stop.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, stop.on_signal)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or a shell's background job
+    }
     try:
         yield stop
     finally:
@@ -142,7 +146,9 @@ def _arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--kind-column", metavar="COL", help="column with the row kind: +I -U +U -D, or c u d")
     parser.add_argument("--time-column", metavar="COL", help="rows come at this column's times; needs --speed")
-    parser.add_argument("--speed", metavar="X", type=_above_zero, help="times as fast as the times say; 3600: 1 h in 1 s")
+    parser.add_argument(
+        "--speed", metavar="X", type=_above_zero, help="times as fast as the times say; 3600: 1 h in 1 s"
+    )
     parser.add_argument("--rows-per-second", metavar="N", type=_above_zero, help="rows come at this rate")
     parser.add_argument(
         "--name", metavar="NAME", default="shoal-job",
@@ -158,7 +164,7 @@ COMMANDS = (
         "shoal job run -w lake --from 'events/*.parquet' --into shop.orders \\\n"
         "  --primary-key id --kind-column op --checkpoint 10s --option bucket=4\n"
         "shoal job run -w lake --from flights:2013-01-01..2013-01-08 \\\n"
-        "  --into demo.flights --speed 3600 --checkpoint 10s",
+        "  --into demo.flights --speed 3600 --checkpoint 10s --option bucket=4",
         _run, _arguments,
         about="Stream a source into a table, one commit a checkpoint, each row exactly once.\n"
         "Run it again and it goes on where it stood. Ctrl-C commits what was taken, then\nends the job.",

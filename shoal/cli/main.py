@@ -7,21 +7,21 @@ traceback is printed with `--debug` only. Nothing heavy is imported here: a comm
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from shoal.cli.output import BOLD, RED, YELLOW, note, paint
-from shoal.cli.parser import EXIT_CODES, Command, words_of
-from shoal.errors import BadRequest, NotFound, ShoalError, StorageFailed, near
+from shoal.cli.failure import EXIT_CODES, INTERRUPTED, report
+from shoal.cli.interrupt import leave_if_busy
+from shoal.cli.output import BOLD, note, paint
+from shoal.cli.parser import Command, words_of
+from shoal.errors import BadRequest, StorageFailed, near
 
 # Each is a module with COMMANDS; those of one word are a command themselves.
-NOUNS = ("table", "compact", "job", "doctor")
+NOUNS = ("sql", "table", "compact", "job", "doctor", "demo")
 _ABOUT = "A complete Apache Paimon engine, and the doctor that keeps its tables healthy."
-_DEFECT, _INTERRUPTED = 70, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,20 +32,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             _widen(sys.stdout)
             code = run(args)
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
+            leave_if_busy(code)
             return code
         except SystemExit as stop:  # --help
             sys.stdout.flush()
             return stop.code if isinstance(stop.code, int) else 0
         except KeyboardInterrupt:
             note("shoal: interrupted")
-            return _INTERRUPTED
+            leave_if_busy(INTERRUPTED)
+            return INTERRUPTED
         except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
             _let_go(sys.stdout)
             return 0
         except Exception as err:  # noqa: BLE001  the last place that can turn it into an exit code
-            return _failed(err, debug)
+            if isinstance(err, OSError):
+                _let_go(sys.stdout)  # or the interpreter tries to write the rest again, and fails again
+            return report(err, debug=debug)
     except BrokenPipeError:  # stderr is gone too
         _let_go(sys.stdout)
         _let_go(sys.stderr)
@@ -171,53 +174,7 @@ def _exit_codes() -> str:
     return _columns([(str(code), meaning) for code, meaning in EXIT_CODES])
 
 
-# ---- errors ----------------------------------------------------------------------------------------------
-
-
-def report(err: ShoalError) -> None:
-    """One error: a line with its code, and the hint."""
-    note(paint("shoal: error:", RED, sys.stderr) + f" {_one_line(err.message)} [{err.code}]")
-    if err.hint:
-        note(paint("hint:", YELLOW, sys.stderr) + f" {_one_line(err.hint)}")
-
-
-def _failed(err: Exception, debug: bool) -> int:
-    if debug:
-        import traceback
-
-        traceback.print_exception(err)
-    if isinstance(err, OSError):
-        known: ShoalError = _of_system(err)
-    elif isinstance(err, MemoryError):
-        known = StorageFailed("out of memory", hint="ask for fewer rows or columns, or give the process more memory")
-    elif isinstance(err, ShoalError):
-        known = err
-    else:
-        text = f"{type(err).__name__}: {err}"
-        known = _Defect(text, hint="this is a defect of shoal; run it again with --debug and report what it prints")
-    if isinstance(err, OSError):
-        _let_go(sys.stdout)  # or the interpreter tries to write the rest again, and fails again
-    report(known)
-    return known.exit_code
-
-
-class _Defect(ShoalError):
-    code = "SH-INTERNAL"
-    exit_code = _DEFECT
-
-
-def _of_system(err: OSError) -> ShoalError:
-    """An error of the operating system that no layer below has named."""
-    why = err.strerror or str(err)
-    where = f"{err.filename}: " if err.filename else ""
-    if isinstance(err, FileNotFoundError):
-        return NotFound(f"{where}{why}")
-    hint = "free disk space, then run it again" if err.errno in (errno.ENOSPC, errno.EDQUOT) else None
-    return StorageFailed(f"{where}{why}" if where else f"cannot write the output: {why}", hint=hint)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+# ---- the line and its streams -----------------------------------------------------------------------------
 
 
 def _take_debug(args: list[str]) -> bool:
@@ -226,9 +183,6 @@ def _take_debug(args: list[str]) -> bool:
     debug = "--debug" in args[:end]
     args[:end] = [a for a in args[:end] if a != "--debug"]
     return debug
-
-
-# ---- streams ---------------------------------------------------------------------------------------------
 
 
 def _widen(stream: TextIO | None) -> None:

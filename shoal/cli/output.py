@@ -53,8 +53,11 @@ def show_json(value: object) -> None:
 
 
 def _plain(value: object) -> object:
-    """Bytes as hex; dates, times and decimals as their text."""
-    return value.hex() if isinstance(value, bytes) else str(value)
+    """Bytes as hex, dates and times as in ISO 8601, decimals as their text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    iso = getattr(value, "isoformat", None)
+    return str(value) if iso is None else iso()
 
 
 def shown(value: Cell) -> str:

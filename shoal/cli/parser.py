@@ -16,15 +16,6 @@ from typing import NoReturn
 
 from shoal.errors import BadRequest, near
 
-EXIT_CODES = (
-    (0, "fine"),
-    (1, "the doctor's verdict is bad"),
-    (2, "your input: an option, SQL, an unknown name, what is not supported"),
-    (3, "somebody else committed first, or the storage failed: try again"),
-    (4, "a file of the table is corrupt"),
-    (70, "a defect of shoal itself; please report it"),
-    (130, "interrupted (Ctrl-C)"),
-)
 # Options with a value that may stand before the command's words.
 _WITH_VALUE = ("-w", "--warehouse", "-o", "--output", "--store-option")
 
@@ -52,15 +43,13 @@ class Command:
             self.arguments(parser)
         common = parser.add_argument_group("options of every command")
         if self.needs_warehouse:
-            common.add_argument(
-                "-w", "--warehouse", metavar="WAREHOUSE", help="folder or URI; else $SHOAL_WAREHOUSE"
-            )
+            common.add_argument("-w", "--warehouse", metavar="WAREHOUSE", help="folder or URI; else $SHOAL_WAREHOUSE")
             common.add_argument(
                 "--store-option", metavar="K=V", type=pair, action="append", default=[],
                 help="option of the store, e.g. s3.endpoint=URL; may be repeated",
             )  # fmt: skip
         common.add_argument(
-            "-o", "--output", metavar="FORMAT", type=one_of("output", *self.outputs), default=self.outputs[0],
+            "-o", "--output", metavar="FORMAT", type=one_of("an output format", *self.outputs), default=self.outputs[0],
             help=f"{', '.join(self.outputs[:-1])} or {self.outputs[-1]} (default: {self.outputs[0]})",
         )  # fmt: skip
         common.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -144,7 +133,7 @@ def one_of(what: str, *values: str) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         if text not in values:
-            raise BadRequest(f"'{text}' is not an {what} format", hint=near(text, values) or f"it is {', '.join(values)}")
+            raise BadRequest(f"'{text}' is not {what}", hint=near(text, values) or f"it is {', '.join(values)}")
         return text
 
     return check

@@ -146,7 +146,13 @@ def _snapshots(args: Namespace) -> int:
 
 def _rows(table: pa.Table, names: list[str]) -> list[list[Cell]]:
     columns = [table.column(name).to_pylist() for name in names]
-    return [[v if v is None or isinstance(v, int | float | str) else str(v) for v in row] for row in zip(*columns)]
+    return [[_cell(value) for value in row] for row in zip(*columns)]
+
+
+def _cell(value: Any) -> Cell:  # what Arrow's to_pylist gives
+    if value is None or isinstance(value, int | float | str):
+        return value
+    return str(value).partition(".")[0]  # a time, to the second
 
 
 def _count(count: int, noun: str, size: int | None = None) -> None:
@@ -164,7 +170,7 @@ COMMANDS = (
     Command(
         "table files", "the live data files of the newest snapshot",
         "shoal table files -w /data/warehouse shop.orders\n"
-        "shoal table files -w /data/warehouse shop.orders -o json | jq '.[] | select(.level == 0)'",
+        "shoal table files -w /data/warehouse shop.orders -o json | jq '.[].file_path'",
         _files, table_argument,
     ),
     Command(

@@ -62,7 +62,9 @@ def _check_folder(root: str, may_create: bool) -> None:
 
 def missing(root: str) -> NotFound:
     """The error for a warehouse folder that is not there."""
-    return NotFound(f"no warehouse at {root}", hint=_neighbour(root) or "creating a table in it creates it")
+    return NotFound(
+        f"no warehouse at {root}", hint=_neighbour(root) or "its first table creates it, e.g. with 'shoal job run'"
+    )
 
 
 def _neighbour(root: str) -> str | None:

@@ -91,7 +91,9 @@ class DemoReport:
         yield f"{job.clock_s / 3600:.1f} virtual hours, {rate:.0f} a second, twice; {self.wall_s:.0f} s in all."
 
     def _answer(self) -> Iterator[str]:
-        yield "Which carriers arrive latest? " + ("Both tables say:" if self.same_answer else "THE TABLES DISAGREE:")
+        yield "Which carriers arrive latest? Asked of both tables in SQL:"
+        yield from _wrapped(QUESTION.format(table="<table>"))
+        yield "Both say:" if self.same_answer else "THEY DISAGREE, which is a defect of shoal:"
         for t in self.tables[: 1 if self.same_answer else None]:
             if not self.same_answer:
                 yield f"  {t.name}:"
@@ -164,9 +166,9 @@ def demo(
 
 def _ask(lake: Lake, name: str) -> pa.Table:
     """The answer to the question, through SQL."""
-    question = QUESTION.format(table=name)
-    con = lake.table(name).scan().to_duckdb("t")
-    return con.query("t", question.replace(name, "t")).to_arrow_table()
+    from shoal.sql.engine import Engine
+
+    return Engine(lake).query(QUESTION.format(table=name)).read_all()
 
 
 # ---- the folder ------------------------------------------------------------------------------------------
@@ -207,10 +209,14 @@ def _cost(c: Comparison) -> Iterator[str]:
     yield f"  {'':16}" + "".join(f"{f'a checkpoint every {name}':>30}" for _, name in sides)
     yield f"  {'files':16}" + f"{'made':>12}{'live':>8}{'retained':>10}" * len(sides)
     for label, kind in _KINDS:
-        yield f"  {label:16}" + "".join(_files(d, kind) for d, _ in sides)
+        yield (f"  {label:16}" + "".join(_files(d, kind) for d, _ in sides)).rstrip()
     for label, figure in _FIGURES:
-        yield f"  {label:16}" + "".join(f"{figure(d):>30}" for d, _ in sides)
-    yield from textwrap.wrap(c.sentence, 78, initial_indent="  ", subsequent_indent="  ")
+        yield f"  {label:20}{figure(sides[0][0]):>26}{figure(sides[1][0]):>30}"
+    yield from _wrapped(c.sentence)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 78, initial_indent="  ", subsequent_indent="  ")
 
 
 def _files(d: Debt, kind: str | None) -> str:
@@ -259,7 +265,7 @@ def _amplification(d: Debt) -> str:
 
 _FIGURES: Sequence[tuple[str, Callable[[Debt], str]]] = (
     ("files a minute", _rate), ("files per bucket", _per_bucket), ("bytes written", _written),
-    ("write amplific.", _amplification),
+    ("write amplification", _amplification),
 )  # fmt: skip
 
 

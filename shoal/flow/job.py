@@ -17,7 +17,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from shoal.clock import ManualScheduler, Scheduler, SystemClock
-from shoal.errors import BadRequest, CommitUnknown, Conflict, NotFound
+from shoal.errors import BadRequest, CommitUnknown, Conflict, Fenced, NotFound
 from shoal.flow.checkpoint import Checkpoint, last_checkpoint
 from shoal.option_values import parse_duration
 from shoal.table.staged import Committed
@@ -209,6 +209,11 @@ class _Loop:
                     raise
                 return Committed()  # nothing but a compaction, and another writer has done it
             else:
+                if committed.replayed:
+                    raise Fenced(
+                        f"{self.job.table}: checkpoint {here.id} of job '{self.job.name}' was committed by another run",
+                        hint="two runs of one job are at work: stop one of them, or give it a name of its own",
+                    )
                 if committed.snapshots:
                     self.last = here
                 return committed
@@ -216,22 +221,33 @@ class _Loop:
 
 
 def _open_table(job: Job) -> Table:
-    source = job.source
     try:
         table = job.lake.table(job.table)
     except NotFound:
         if not job.create:
             raise
-        return job.lake.create_table(
-            job.table,
-            source.schema,
-            primary_key=source.primary_key if job.primary_key is None else job.primary_key,
-            partition_by=source.partition_by if job.partition_by is None else job.partition_by,
-            options=job.options,
-            if_not_exists=True,
-        )
+        return _create_table(job)
     _check_same(job, table)
     return table
+
+
+def _create_table(job: Job) -> Table:
+    source = job.source
+    primary_key = source.primary_key if job.primary_key is None else job.primary_key
+    if primary_key and "bucket" not in job.options:
+        # Paimon's default is a dynamic number, which writers here do not do yet: better no table than one to drop again
+        raise BadRequest(
+            f"{job.table}: a new table with a primary key needs a number of buckets",
+            hint="give the option bucket=4: about one for each GB of a partition, and at least one a writing core",
+        )
+    return job.lake.create_table(
+        job.table,
+        source.schema,
+        primary_key=primary_key,
+        partition_by=source.partition_by if job.partition_by is None else job.partition_by,
+        options=job.options,
+        if_not_exists=True,
+    )
 
 
 def _check_same(job: Job, table: Table) -> None:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from shoal.errors import Corrupt, Unsupported
+from shoal.format.varint import read_long, varint
 
 MAGIC = b"Obj\x01"
 # A block larger than this is damage: Paimon rolls manifests at megabytes.
@@ -68,12 +69,12 @@ def _container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
         raise Corrupt(f"{path}: not an Avro file (first bytes {data[:4]!r})")
     p, meta = 4, {}
     while True:
-        n, p = _long(data, p)
+        n, p = read_long(data, p)
         if n == 0:
             break
         if n < 0:
             n = -n
-            _, p = _long(data, p)
+            _, p = read_long(data, p)
         if n > len(data):
             raise IndexError
         for _ in range(n):
@@ -87,26 +88,13 @@ def _container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
         raise Corrupt(f"{path}: the Avro header has no schema")
     blocks = []
     while p < len(data):
-        count, p = _long(data, p)
+        count, p = read_long(data, p)
         raw, p = _bytes(data, p)
         if _slice(data, p, 16) != sync:
             raise Corrupt(f"{path}: block marker at byte {p} does not match", hint="the file is damaged")
         p += 16
         blocks.append((count, _decompress(raw, codec, path)))
     return schema.decode("utf-8", "replace"), blocks
-
-
-def _long(b: bytes, p: int) -> tuple[int, int]:
-    r = s = 0
-    while True:
-        x = b[p]
-        p += 1
-        r |= (x & 127) << s
-        if x < 128:
-            return (r >> 1) ^ -(r & 1), p
-        s += 7
-        if s > 63:
-            raise IndexError
 
 
 def _slice(b: bytes, p: int, n: int) -> bytes:
@@ -116,7 +104,7 @@ def _slice(b: bytes, p: int, n: int) -> bytes:
 
 
 def _bytes(b: bytes, p: int) -> tuple[bytes, int]:
-    n, p = _long(b, p)
+    n, p = read_long(b, p)
     return _slice(b, p, n), p + n
 
 
@@ -173,7 +161,7 @@ def write_container(schema: str, records: Sequence[bytes], codec: str) -> bytes:
     head += b"\x00" + sync
     if records:
         raw = b"".join(records)
-        head += _varint(len(records)) + _varbytes(_compress(raw, codec)) + sync
+        head += varint(len(records)) + _varbytes(_compress(raw, codec)) + sync
     return bytes(head)
 
 
@@ -198,18 +186,8 @@ def _compress(raw: bytes, codec: str) -> bytes:
     raise Unsupported(f"manifest.compression '{codec}' cannot be written", hint="use zstd, snappy, deflate or null")
 
 
-def _varint(v: int) -> bytes:
-    v = (v << 1) ^ (v >> 63)
-    out = bytearray()
-    while v > 127:
-        out.append(v & 127 | 128)
-        v >>= 7
-    out.append(v)
-    return bytes(out)
-
-
 def _varbytes(b: bytes) -> bytes:
-    return _varint(len(b)) + b
+    return varint(len(b)) + b
 
 
 # ---- generated decoder -----------------------------------------------------------------------------------
@@ -330,26 +308,6 @@ def _skip(src: _Source, schema: Any) -> None:
         src.add("while b[p] > 127: p += 1", "p += 1")
 
 
-def nullable_longs(raw: bytes) -> tuple[int | None, ...]:
-    """The items of a raw array of nullable longs (see `_RAW_ARRAYS`)."""
-    out: list[int | None] = []
-    p = 0
-    while True:
-        n, p = _long(raw, p)
-        if n == 0:
-            return tuple(out)
-        if n < 0:
-            n = -n
-            _, p = _long(raw, p)
-        for _ in range(n):
-            u, p = _long(raw, p)
-            if u == 0:
-                out.append(None)
-            else:
-                v, p = _long(raw, p)
-                out.append(v)
-
-
 # ---- generated encoder -----------------------------------------------------------------------------------
 
 
@@ -367,7 +325,7 @@ def _encoder(schema: str) -> tuple[Callable[[Iterable[tuple[Any, ...]]], list[by
 
 
 def encode(schema: str, rows: Iterable[Mapping[str, Any]]) -> list[bytes]:
-    """Each record's bytes. Rows map dotted paths to values (strings as str, null counts as tuples)."""
+    """Each record's bytes. Rows map dotted paths to values (strings as str, null counts in their Avro form)."""
     run, leaves = _encoder(schema)
     return run([tuple(r[n] for n in leaves) for r in rows])
 
@@ -417,6 +375,8 @@ def _write(src: _Source, schema: Any, path: str, leaves: list[str], var: str | N
         src.add("o += w")
     elif kind == "bytes":
         _write_long(src, f"len({var})")
+        src.add(f"o += {var}")
+    elif kind == "array" and path.endswith(_RAW_ARRAYS):
         src.add(f"o += {var}")
     elif kind == "array":
         item = src.name()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Corrupt, NotFound, Unsupported
-from shoal.format.row import Value
+from shoal.format.row import UNIT_NS, Value
 from shoal.format.types import DataType, Field, to_arrow
 
 if TYPE_CHECKING:
@@ -92,7 +92,10 @@ class ParquetWriter:
         self._nan: set[str] = set()
         self._floats = [f.name for f in fields if f.type.root in ("FLOAT", "DOUBLE")]
         self.schema = pa.schema([_parquet_field(f) for f in fields])
-        wide = any(f.type.is_timestamp and (f.type.precision or 0) > 6 for f in fields)
+        # pyarrow writes all timestamps of a file as INT96, which has no statistics in the footer, or none
+        wide = any(_is_fine(f.type) for f in fields)
+        self._int96 = [f for f in fields if wide and f.type.is_timestamp]
+        self._seen = {f.name: ColumnBounds(None, None, 0) for f in self._int96}
         self._writer = pq.ParquetWriter(
             sink,
             self.schema,
@@ -119,6 +122,8 @@ class ParquetWriter:
         for name in self._floats:
             if name not in self._nan and pc.any(pc.is_nan(batch.column(name))).as_py():
                 self._nan.add(name)
+        for f in self._int96:
+            self._seen[f.name] = _widened(self._seen[f.name], batch.column(f.name), f.type)
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         if self._waiting_rows >= self._group:
@@ -144,7 +149,25 @@ class ParquetWriter:
         self._writer.close()
         size = int(self._sink.tell())
         footer = self._writer.writer.metadata
-        return Written(self._rows, size, footer_bounds(footer, self._fields, self._nan))
+        return Written(self._rows, size, footer_bounds(footer, self._fields, self._nan) | self._seen)
+
+
+def _is_fine(t: DataType) -> bool:
+    """A timestamp that needs nanoseconds."""
+    return t.is_timestamp and (t.precision or 0) > 6
+
+
+def _widened(b: ColumnBounds, column: pa.Array, t: DataType) -> ColumnBounds:
+    """Bounds that hold these timestamps too; Java keeps null counts only where nanoseconds are needed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nulls = (b.nulls or 0) + column.null_count
+    if _is_fine(t) or column.null_count == len(column):
+        return ColumnBounds(b.low, b.high, nulls)
+    ends = pc.min_max(column.view(pa.int64()))
+    low, high = (ends[k].as_py() * UNIT_NS[column.type.unit] for k in ("min", "max"))
+    return ColumnBounds(low if b.low is None else min(b.low, low), high if b.high is None else max(b.high, high), nulls)
 
 
 def _parquet_field(f: Field) -> pa.Field:
@@ -278,7 +301,6 @@ class DataReader:
 
     def open(self) -> pq.ParquetFile:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         kind = format_of(self.path)
         if kind != "parquet":
@@ -287,7 +309,7 @@ class DataReader:
             )
         if self._file is None:
             try:
-                self._file = pq.ParquetFile(self._store.open(self.path), pre_buffer=False, buffer_size=READ_BUFFER)
+                self._file = self._parquet("us")
             except NotFound as err:
                 raise Corrupt(
                     f"{self.path} is missing although a snapshot refers to it",
@@ -297,23 +319,43 @@ class DataReader:
                 raise _damaged(self.path, err) from err
         return self._file
 
+    def _parquet(self, int96_unit: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        """The file, its INT96 timestamps in this unit: microseconds hold every year, nanoseconds 1677 to 2262 only."""
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(
+            self._store.open(self.path), metadata=metadata, pre_buffer=False, buffer_size=READ_BUFFER,
+            coerce_int96_timestamp_unit=int96_unit,
+        )  # fmt: skip
+
     def batches(self, rows: int, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
         """Batches of at most `rows` rows, columns as asked for."""
         import pyarrow as pa
 
         file = self.open()
         names = file.schema_arrow.names
-        read = [c.source for c in self._columns if c.source is not None and c.source in names]
+        wanted = {c.source: c.field.type for c in self._columns if c.source is not None and c.source in names}
+        fine = [n for n in _int96(file) if n in wanted and _holds_nanoseconds(wanted[n])]
+        exact = None
         try:
-            stream = file.iter_batches(
-                rows, row_groups=row_groups, columns=list(dict.fromkeys(read)), use_threads=self._threads
-            )
-            for batch in stream:
-                yield self._shape(batch)
+
+            def stream(f: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+                return f.iter_batches(rows, row_groups=row_groups, columns=columns, use_threads=self._threads)
+
+            if fine:
+                exact = self._parquet("ns", file.metadata)
+                pairs = zip(stream(file, list(wanted)), stream(exact, fine), strict=True)
+                for batch, nanoseconds in pairs:
+                    yield self._shape(_with_nanoseconds(batch, nanoseconds, self.path))
+            else:
+                for batch in stream(file, list(wanted)):
+                    yield self._shape(batch)
         except (pa.ArrowException, OSError) as err:
             raise _damaged(self.path, err) from err
         finally:
             self.close()
+            if exact is not None:
+                exact.close(force=True)
 
     def _shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
@@ -331,6 +373,45 @@ class DataReader:
         if self._file is not None:
             self._file.close(force=True)
             self._file = None
+
+
+def _int96(file: pq.ParquetFile) -> list[str]:
+    """Columns that are, or hold, INT96 timestamps: Java writes a precision above 6 so, pyarrow then all of the file."""
+    schema = file.schema
+    leaves = (schema.column(i) for i in range(len(schema)))
+    return list(dict.fromkeys(c.path.split(".")[0] for c in leaves if c.physical_type == "INT96"))
+
+
+def _holds_nanoseconds(t: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if t.num_fields:
+        return any(_holds_nanoseconds(t.field(i).type) for i in range(t.num_fields))
+    return bool(pa.types.is_timestamp(t) and t.unit == "ns")
+
+
+_UNSIGNED_US = 2**64 // 1000
+
+
+def _with_nanoseconds(batch: pa.RecordBatch, exact: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """The batch with the columns of `exact`, which must not have wrapped around: pyarrow does not say so itself."""
+    import numpy as np
+    import pyarrow as pa
+
+    for name, a in zip(exact.schema.names, exact.columns):
+        at = batch.schema.get_field_index(name)
+        if pa.types.is_timestamp(a.type):
+            ns, us = (c.drop_null().view(pa.int64()).to_numpy() for c in (a, batch.column(at)))
+            # Java writes a time before 1970 as a day and negative nanoseconds of it, which pyarrow divides unsigned
+            off = us - ns // 1000
+            if ((off != 0) & ((ns >= 0) | (np.abs(off - _UNSIGNED_US) > 1))).any():
+                raise Unsupported(
+                    f"{path}: column '{name}' holds a time outside the years 1677 to 2262, which 64-bit nanoseconds "
+                    "cannot hold",
+                    hint="read the other columns, or alter the column to TIMESTAMP(6) with Flink",
+                )
+        batch = batch.set_column(at, pa.field(name, a.type), a)
+    return batch
 
 
 def _cast(a: pa.Array, target: pa.DataType, path: str) -> pa.Array:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from shoal.format.varint import encode_nullable_longs, nullable_longs
+
 ADD, DELETE = 0, 1
 APPEND, COMPACT = 0, 1
 
@@ -16,13 +18,50 @@ APPEND, COMPACT = 0, 1
 EMPTY_ROW = bytes(12)
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Column bounds of a file: two BinaryRows with arity prefix, and a null count per column (None = unknown)."""
+NullCounts = tuple[int | None, ...] | None
 
-    min_values: bytes = EMPTY_ROW
-    max_values: bytes = EMPTY_ROW
-    null_counts: tuple[int | None, ...] | None = ()
+
+class Stats:
+    """Column bounds of a file: two BinaryRows with arity prefix, and a null count per column (None = unknown).
+
+    A value. Null counts that come from a manifest stay in their Avro form until somebody asks: planning never does,
+    and a commit writes them back as they are.
+    """
+
+    __slots__ = ("_counts", "_encoded", "max_values", "min_values")
+
+    def __init__(
+        self, min_values: bytes = EMPTY_ROW, max_values: bytes = EMPTY_ROW, null_counts: NullCounts | bytes = ()
+    ) -> None:
+        self.min_values = min_values
+        self.max_values = max_values
+        self._encoded = null_counts if isinstance(null_counts, bytes) else None
+        self._counts: NullCounts = None if isinstance(null_counts, bytes) else null_counts
+
+    @property
+    def null_counts(self) -> NullCounts:
+        if self._counts is None and self._encoded is not None:
+            self._counts = nullable_longs(self._encoded)
+        return self._counts
+
+    @property
+    def encoded_null_counts(self) -> bytes | None:
+        """The Avro form: an array of nullable longs."""
+        if self._encoded is None and self._counts is not None:
+            self._encoded = encode_nullable_longs(self._counts)
+        return self._encoded
+
+    def _values(self) -> tuple[bytes, bytes, NullCounts]:
+        return (self.min_values, self.max_values, self.null_counts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stats) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((self.min_values, self.max_values))
+
+    def __repr__(self) -> str:
+        return f"Stats{self._values()!r}"
 
 
 @dataclass(frozen=True, slots=True)

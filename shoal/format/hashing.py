@@ -222,8 +222,11 @@ def padded_bytes(c: pa.Array, width: int) -> tuple[Ints, Ints]:
     n, lengths = len(c), np.diff(offsets)
     if n and int(lengths.min()) == int(lengths.max()):
         w = int(lengths[0])
+        values = data[offsets[0] : offsets[0] + n * w].reshape(n, w)
+        if w == width:
+            return values, lengths
         out = np.zeros((n, width), np.uint8)
-        out[:, :w] = data[offsets[0] : offsets[0] + n * w].reshape(n, w)
+        out[:, :w] = values
         return out, lengths
     text = c.fill_null("") if pa.types.is_string(c.type) else c.fill_null(b"").view(pa.string())
     # Arrow pads bytes, not characters, in C++: its "ascii" functions look at bytes only

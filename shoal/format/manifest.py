@@ -140,7 +140,7 @@ def decode_list(data: bytes, path: str) -> tuple[ManifestMeta, ...]:
         col("_MIN_ROW_ID"), col("_MAX_ROW_ID"),
     )  # fmt: skip
     return tuple(
-        ManifestMeta(_text(r[0], path), r[1], r[2], r[3], Stats(r[4], r[5], _null_counts(r[6])), *r[7:]) for r in rows
+        ManifestMeta(_text(r[0], path), r[1], r[2], r[3], Stats(r[4], r[5], r[6]), *r[7:]) for r in rows
     )
 
 
@@ -149,7 +149,7 @@ def encode_list(metas: Sequence[ManifestMeta], compression: str) -> bytes:
     rows = [
         (
             VERSION, m.file_name, m.file_size, m.added, m.deleted, m.partition_stats.min_values,
-            m.partition_stats.max_values, m.partition_stats.null_counts, m.schema_id, m.min_bucket, m.max_bucket,
+            m.partition_stats.max_values, m.partition_stats.encoded_null_counts, m.schema_id, m.min_bucket, m.max_bucket,
             m.min_level, m.max_level, m.min_row_id, m.max_row_id,
         )
         for m in metas
@@ -170,10 +170,6 @@ def _text(raw: bytes | None, path: str) -> str:
         return raw.decode()
     except UnicodeDecodeError as err:
         raise Corrupt(f"{path}: a name is not UTF-8", hint="the file is damaged") from err
-
-
-def _null_counts(raw: bytes | None) -> tuple[int | None, ...] | None:
-    return None if raw is None else avro.nullable_longs(raw)
 
 
 # ---- manifests -------------------------------------------------------------------------------------------
@@ -217,25 +213,42 @@ def entry_schema() -> pa.Schema:
 
 def decode_entries(data: bytes, path: str) -> pa.RecordBatch:
     """All entries of a manifest as an entry table (see `entry_schema`)."""
+    return decode_many([(data, path)])[0]
+
+
+def decode_many(files: Sequence[tuple[bytes, str]]) -> list[pa.RecordBatch]:
+    """The entry tables of several manifests; small ones share their Arrow buffers, which makes them cheap."""
     import pyarrow as pa
 
-    n, c = avro.decode(data, path, _WANTED)
-    _check_version(c, path)
-    arrays = []
-    try:
-        for name, source, kind in _COLUMNS:
-            values = c.get(source)
-            if values is None:
+    counts: list[int] = []
+    columns: avro.Columns = {}
+    for data, path in files:
+        n, c = avro.decode(data, path, _WANTED)
+        _check_version(c, path)
+        for name, source, _ in _COLUMNS:
+            if source not in c:
                 if name in _REQUIRED and n:
                     raise Corrupt(f"{path}: entries have no field {source}")
-                arrays.append(pa.nulls(n, _arrow_type(kind)))
+                c[source] = [None] * n
+            if source in columns:
+                columns[source] += c[source]
             else:
-                arrays.append(pa.array(values, _arrow_type(kind)))
-    except (pa.ArrowException, OverflowError, UnicodeDecodeError) as err:
-        raise Corrupt(
-            f"{path}: field {source} holds a value that does not fit ({err})", hint="the file is damaged"
-        ) from err
-    return pa.RecordBatch.from_arrays(arrays, schema=entry_schema())
+                columns[source] = c[source]
+        counts.append(n)
+    arrays = []
+    for _, source, kind in _COLUMNS:
+        try:
+            arrays.append(pa.array(columns.get(source, []), _arrow_type(kind)))
+        except (pa.ArrowException, OverflowError, UnicodeDecodeError) as err:
+            if len(files) > 1:
+                return [decode_entries(data, path) for data, path in files]  # the one at fault names itself
+            raise Corrupt(f"{files[0][1]}: field {source} holds a value that does not fit ({err})", hint="it is damaged") from err
+    whole = pa.RecordBatch.from_arrays(arrays, schema=entry_schema())
+    out, at = [], 0
+    for n in counts:
+        out.append(whole.slice(at, n))
+        at += n
+    return out
 
 
 def encode_entries(entries: Iterable[Entry]) -> list[bytes]:
@@ -245,7 +258,8 @@ def encode_entries(entries: Iterable[Entry]) -> list[bytes]:
         f, k, v = e.file, e.file.key_stats, e.file.value_stats
         rows.append((
             VERSION, e.kind, e.partition, e.bucket, e.total_buckets, f.file_name, f.file_size, f.row_count, f.min_key,
-            f.max_key, k.min_values, k.max_values, k.null_counts, v.min_values, v.max_values, v.null_counts,
+            f.max_key, k.min_values, k.max_values, k.encoded_null_counts, v.min_values, v.max_values,
+            v.encoded_null_counts,
             f.min_sequence, f.max_sequence, f.schema_id, f.level, f.extra_files, f.creation_ms, f.delete_row_count,
             f.embedded_index, f.file_source, f.value_stats_cols, f.external_path, f.first_row_id, f.write_cols,
         ))  # fmt: skip
@@ -267,7 +281,7 @@ def entries_of(table: pa.RecordBatch | pa.Table) -> list[Entry]:
     for r in zip(*columns):
         (kind, partition, bucket, total, name, size, rows, min_key, max_key, k0, k1, kn, v0, v1, vn, s0, s1, schema_id,
          level, extra, created, deletes, index, source, cols, external, row_id, write_cols) = r  # fmt: skip
-        keys, values = Stats(k0, k1, _null_counts(kn)), Stats(v0, v1, _null_counts(vn))
+        keys, values = Stats(k0, k1, kn), Stats(v0, v1, vn)
         file = DataFile(
             name, size, rows, min_key, max_key, keys, values, s0, s1, schema_id, level, tuple(extra or ()), created, deletes,
             index, source, _tuple(cols), external, row_id, _tuple(write_cols),

@@ -13,7 +13,6 @@ import math
 import struct
 from collections.abc import Sequence
 from decimal import Context, Decimal
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Corrupt, Unsupported
@@ -34,7 +33,7 @@ _PACK = {
     "DOUBLE": "<d",
 }
 _EXACT = Context(prec=80)  # the default context rounds to 28 digits
-_UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def bitset_width(arity: int) -> int:
@@ -148,7 +147,6 @@ def order_key(t: DataType, v: Value) -> Any:
     return v
 
 
-@lru_cache(maxsize=65536)
 def key_tuple(types: tuple[DataType, ...], data: bytes) -> tuple[Any, ...]:
     """A key row as a tuple that compares in Paimon's key order."""
     return tuple(order_key(t, v) for t, v in zip(types, decode(types, data)))
@@ -163,7 +161,7 @@ def stored_values(column: pa.Array, t: DataType) -> list[Value]:
     elif t.root == "TIME":
         column = column.cast(pa.time32("ms")).view(pa.int32())
     elif t.is_timestamp:
-        scale = _UNIT_NS[column.type.unit]
+        scale = UNIT_NS[column.type.unit]
         return [None if v is None else v * scale for v in column.view(pa.int64()).to_pylist()]
     elif t.root == "DECIMAL":
         return [None if v is None else int(v.scaleb(t.scale or 0, _EXACT)) for v in column.to_pylist()]
@@ -181,7 +179,7 @@ def arrow_column(values: Sequence[Value], t: DataType) -> pa.Array:
     if t.root in ("DATE", "TIME"):
         return pa.array(values, pa.int32()).view(target)
     if t.is_timestamp:
-        scale = _UNIT_NS[target.unit]
+        scale = UNIT_NS[target.unit]
         return pa.array([None if v is None else int(v) // scale for v in values], pa.int64()).view(target)
     if t.root == "DECIMAL":
         return pa.array(

@@ -65,7 +65,7 @@ class DataType:
 
     def same_as(self, other: DataType) -> bool:
         """Equal but for nullability: files need no cast between the two."""
-        return self.with_nullable(True) == other.with_nullable(True)
+        return self is other or self == other or self.with_nullable(True) == other.with_nullable(True)
 
     @property
     def is_nested(self) -> bool:

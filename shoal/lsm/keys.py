@@ -88,8 +88,8 @@ def _byte_words(column: pa.Array) -> list[Array]:
         return [_rank(column)]
     count = max(1, (longest + 7) // 8)
     padded, _ = padded_bytes(column, 8 * count)
-    words = np.ascontiguousarray(padded).view(">u8").astype(U64)
-    out = [np.ascontiguousarray(words[:, i]) for i in range(count)]
+    words = np.ascontiguousarray(padded).view(">u8")
+    out = [words[:, i].astype(U64) for i in range(count)]  # one pass swaps the bytes and gathers the column
     if int(lengths.min()) != longest:  # the length as last word: "a" sorts before "a\0"
         out.append(lengths.astype(U64))
     return out

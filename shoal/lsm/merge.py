@@ -142,12 +142,8 @@ def _fold(
         return
     keep = np.zeros(len(kinds), bool)
     keep[winners] = True
-    base = 0
-    for p in parts:
-        mask = keep[base : base + p.num_rows]
-        base += p.num_rows
-        if mask.any():
-            yield p.select(names).filter(pa.array(mask))
+    # one call for all parts: their count is runs times batches, and each call costs as much as thousands of rows
+    yield from pa.Table.from_batches([p.select(names) for p in parts]).filter(pa.array(keep)).to_batches()
 
 
 def _winners(order: Array, first: Array, kinds: Any, rules: Rules) -> Array:

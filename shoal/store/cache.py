@@ -35,6 +35,10 @@ class Cache:
         self.put(key, value, size)
         return value
 
+    def holds(self, key: tuple[str, str]) -> bool:
+        with self._lock:
+            return key in self._items
+
     def put(self, key: tuple[str, str], value: object, size: int) -> None:
         if size > self.max_bytes:
             return

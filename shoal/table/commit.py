@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from shoal.errors import CommitUnknown, Conflict, NotFound, ShoalError, StorageFailed
+from shoal.errors import CommitUnknown, Conflict, Fenced, NotFound, ShoalError, StorageFailed
 from shoal.format import manifest, paths
 from shoal.format.datafile import ADD, DELETE, Entry
 from shoal.format.manifest import ManifestMeta
@@ -69,6 +69,7 @@ class Commit:
         self._made: dict[str, int] = {}
         self._tried: set[str | None] = set()
         self._unclear = False
+        self._mine: set[int] = set()  # snapshots that this committer made
 
     def _new_uuid(self) -> uuid.UUID:
         return uuid.UUID(int=self._rng.getrandbits(128), version=4)
@@ -191,9 +192,10 @@ class Commit:
         self._seen.clear()
         for tries in range(options.commit_max_retries + 1):
             latest = self.refresh()
-            landed = self._landed(kind, identifier)
+            landed = self._landed()
             if landed is not None:
                 return landed
+            self._fence(identifier, attempt)
             if kind == "COMPACT":
                 try:
                     checked = self._check(entries, checked, latest)
@@ -235,13 +237,25 @@ class Commit:
             hint="raise commit.max-retries, or commit less often from so many writers",
         )
 
-    def _landed(self, kind: str, identifier: int) -> int | None:
+    def _landed(self) -> int | None:
         """The id of a snapshot that an earlier, unclear attempt at this very commit did create."""
         for snap in self._seen:
-            same = snap.commit_user == self.user and snap.commit_identifier == identifier and snap.commit_kind == kind
-            if snap.uuid in self._tried or (same and identifier != BATCH_IDENTIFIER):
+            if snap.uuid in self._tried:
+                self._mine.add(snap.id)
                 return snap.id
         return None
+
+    def _fence(self, identifier: int, attempt: _Attempt | None) -> None:
+        """Stop when somebody else commits checkpoints under this user: one of the two is a zombie."""
+        if identifier == BATCH_IDENTIFIER:
+            return
+        for snap in self._seen:
+            if snap.commit_user == self.user:
+                self._discard(attempt, ())
+                raise Fenced(
+                    f"{self.table.name}: another writer committed snapshot {snap.id} as '{self.user}'",
+                    hint="one writer per commit user: stop the other one, then restart this one",
+                )
 
     def _check(self, entries: Sequence[Entry], since: int, latest: Snapshot | None) -> int:
         """Raise `Conflict` when another writer's snapshots after `since` clash with these entries."""
@@ -250,13 +264,13 @@ class Commit:
         mine = {e.identity for e in entries if e.kind == DELETE}
         theirs: dict[tuple[object, ...], tuple[Entry, Snapshot]] = {}
         for i in range(since + 1, latest.id + 1):
+            if i in self._mine:
+                continue
             try:
                 snap = self._meta.snapshot(i)
             except NotFound:
                 self._check_fully(entries, latest)
                 return latest.id
-            if snap.commit_user == self.user:
-                continue
             for meta in self._meta.manifest_list(snap.delta_manifest_list):
                 for e in manifest.entries_of(self._meta.entries(meta.file_name)):
                     if e.kind == ADD:
@@ -426,6 +440,7 @@ class Commit:
             self._store.put(paths.LATEST, str(snap.id).encode())
         except StorageFailed:
             pass  # the hint only saves a listing: readers find the snapshot without it
+        self._mine.add(snap.id)
         self._latest = snap
         self._metas = (*base, *attempt.delta)
         names = {m.file_name for m in self._metas}

@@ -273,7 +273,8 @@ def _numeric(scale: int) -> Callable[[Literal], Fraction | float | None]:
         if isinstance(value, float):
             return None if math.isnan(value) else value
         if abs(value.adjusted()) > 400:  # 1e999999999 would be a number of a gigabyte
-            return Fraction(0) if value.adjusted() < 0 or not value else math.copysign(math.inf, value)
+            tiny = Fraction(1 if value > 0 else -1, 2) if value else Fraction(0)
+            return tiny if value.adjusted() < 0 or not value else math.copysign(math.inf, value)
         return Fraction(value) * 10**scale
 
     return place

@@ -18,13 +18,14 @@ import numpy as np
 
 from shoal.clock import local_ms
 from shoal.errors import NotFound, Unsupported
-from shoal.format import avro, jackson, paths
+from shoal.format import jackson, paths
 from shoal.format import snapshot as snapshots
 from shoal.format.data import format_of
 from shoal.format.row import decode
 from shoal.format.schema import Schema
 from shoal.format.snapshot import Snapshot
 from shoal.format.types import DataType, Field
+from shoal.format.varint import nullable_longs
 from shoal.table.row_text import list_text, map_text, text_columns
 
 if TYPE_CHECKING:
@@ -343,7 +344,7 @@ def _null_counts(raw: pa.Array, columns: int) -> list[pa.Array]:
     import pyarrow as pa
 
     encoded = raw.dictionary_encode()
-    lists = [avro.nullable_longs(r) for r in encoded.dictionary.to_pylist()]
+    lists = [nullable_longs(r) for r in encoded.dictionary.to_pylist()]
     out = []
     for i in range(columns):
         texts = [None if i >= len(c) or c[i] is None else str(c[i]) for c in lists]

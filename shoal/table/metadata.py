@@ -139,16 +139,44 @@ class Metadata:
             ) from err
 
     def live(self, snap: Snapshot | None) -> pa.Table:
-        """The live entries of a snapshot."""
-        return live_entries([self.entries(m.file_name) for m in self.manifests(snap)] if snap else [])
+        """The live entries of a snapshot, in one chunk."""
+        if snap is None:
+            return live_entries([])
+
+        def load() -> tuple[pa.Table, int]:
+            metas = self.manifests(snap)
+            tables = self._all_entries([m.file_name for m in metas])
+            table = live_entries(tables, any(m.deleted for m in metas)).combine_chunks()
+            return table, table.nbytes
+
+        # both lists together name a state of the table; the ids of snapshots are given away again after a rollback
+        return self.cache.get((self._uri, f"live {snap.base_manifest_list} {snap.delta_manifest_list}"), load)
+
+    def _all_entries(self, names: Sequence[str]) -> list[pa.RecordBatch]:
+        """Entry tables of several manifests; those that are not cached are decoded together."""
+        missing = [n for n in names if not self.cache.holds((self._uri, paths.manifest(n)))]
+        fresh: dict[str, pa.RecordBatch] = {}
+        for start in range(0, len(missing), _TOGETHER):
+            some = missing[start : start + _TOGETHER]
+            files = [(self._read(paths.manifest(n)), f"{self._uri}/{paths.manifest(n)}") for n in some]
+            for n, table in zip(some, manifest.decode_many(files)):
+                fresh[n] = table
+                self.cache.put((self._uri, paths.manifest(n)), table, table.nbytes)
+        return [fresh[n] if n in fresh else self.entries(n) for n in names]
 
 
-def live_entries(tables: Sequence[pa.RecordBatch]) -> pa.Table:
+# Manifests decoded into one set of Arrow buffers: many small ones cost little more than one large one.
+_TOGETHER = 256
+
+
+def live_entries(tables: Sequence[pa.RecordBatch], may_delete: bool = True) -> pa.Table:
     """ADD entries that no DELETE cancels, whatever the order of the manifests."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table = pa.Table.from_batches(tables, schema=manifest.entry_schema())
+    if not may_delete:
+        return table
     deletes = table.filter(pc.equal(table.column("kind"), DELETE))
     if not deletes.num_rows:
         return table

@@ -83,7 +83,9 @@ class _Rows:
             return pa.array(values.astype(np.int64)).cast(pa.string())
         if t.root in _FLOATS:
             floats = slot.view(_FLOATS[t.root])[:, 0]
-            return _each(floats, lambda v: value_text(t, v, legacy=True))
+            # Python and Java print the same digits, and the same form for these magnitudes; a FLOAT has fewer digits
+            plain = t.root == "DOUBLE"
+            return _each(floats, lambda v: repr(v) if plain and 1e-3 <= abs(v) < 1e7 else value_text(t, v, legacy=True))
         words: Ints = slot.view("<i8")[:, 0]
         if t.is_bytes:
             return self._bytes(at, slot, words, t)

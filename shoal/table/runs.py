@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from shoal.format.data import DataReader, columns_for
+from shoal.format.data import Column, DataReader, columns_for
 from shoal.format.datafile import DataFile
 from shoal.format.schema import SEQUENCE_NUMBER, VALUE_KIND
 from shoal.format.types import Field, arrow_field
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.table.table import Table
+
+# A run this small fits whole in any block: its footer need not be read to guess the width of a row.
+_SMALL_RUN = 1 << 18
+_SMALL_ROW = 128.0
 
 
 class BucketFiles:
@@ -33,10 +37,13 @@ class BucketFiles:
         self._bucket = bucket
         self._fields = tuple(fields)
         self._threads = threads
+        self._columns: dict[int, list[Column]] = {}  # by schema id
 
     def reader(self, file: DataFile) -> DataReader:
-        schema = self._table.metadata.schema(file.schema_id)
-        columns = columns_for(self._fields, schema.file_fields, file.file_name)
+        columns = self._columns.get(file.schema_id)
+        if columns is None:
+            schema = self._table.metadata.schema(file.schema_id)
+            columns = self._columns[file.schema_id] = columns_for(self._fields, schema.file_fields, file.file_name)
         path = self._table.file_path(self._partition, self._bucket, file)
         return DataReader(self._table.store, path, columns, threads=self._threads)
 
@@ -47,9 +54,11 @@ class BucketFiles:
 
     def run(self, files: Sequence[DataFile]) -> RunInput:
         """The files, disjoint and ascending, as one run."""
-        first = self.reader(files[0])
-        row_bytes = row_bytes_of(first, self._fields)
-        first.close()
+        row_bytes = _SMALL_ROW
+        if sum(f.file_size for f in files) > _SMALL_RUN:
+            first = self.reader(files[0])
+            row_bytes = row_bytes_of(first, self._fields)
+            first.close()
         sequences = (min(f.min_sequence for f in files), max(f.max_sequence for f in files))
         return RunInput(lambda rows: self.batches(files, rows), row_bytes, sequences)
 

@@ -181,8 +181,8 @@ class Scan:
             import pyarrow.compute as pc
 
             # rows of the postponed bucket (-2) become readable when a compaction moves them into real ones
-            real = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
-            if real.num_rows < entries.num_rows:
+            if pc.min(entries.column("bucket")).as_py() < 0:
+                real = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
                 dropped["postponed bucket"] = entries.num_rows - real.num_rows
                 entries = real
         if self.where is not None and entries.num_rows:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from shoal.budget import DEFAULT_BYTES, Budget
@@ -164,8 +164,12 @@ class Table:
 
     def bounds(self, file: DataFile) -> tuple[Key, Key]:
         """Least and greatest key of a file, decoded."""
+        return self._key(file.min_key), self._key(file.max_key)
+
+    @cached_property
+    def _key(self) -> Callable[[bytes], Key]:
         types = self.schema.key_types
-        return key_tuple(types, file.min_key), key_tuple(types, file.max_key)
+        return lru_cache(maxsize=65_536)(lambda data: key_tuple(types, data))
 
     @cached_property
     def rules(self) -> Rules:

@@ -207,7 +207,7 @@ class _Reader:
         value, items = self.operand(node.this), [self.operand(n) for n in node.expressions]
         many = [i for i in items if isinstance(i, Literal) and i.kind != "null"]
         if isinstance(value, Column) and len(many) > 8 and (found := in_set(value, many)) is not None:
-            rest = [compare("=", value, i) for i in items if not any(i is m for m in many)]
+            rest = [compare("=", value, i) for i in items if isinstance(i, Column) or i.kind == "null"]
             return balanced([found, *rest], lambda a, b: a | b)
         return balanced([compare("=", value, i) for i in items], lambda a, b: a | b)
 
@@ -216,6 +216,10 @@ class _Reader:
         from sqlglot import exp
 
         right = node.expression
+        if node.args.get("negate"):
+            positive = node.copy()
+            positive.set("negate", None)
+            return self._not(exp.Not(this=positive))
         if isinstance(right, exp.Null):
             value = self.operand(node.this)
             return value.e.is_null() if isinstance(value, Column) else pc.scalar(value.kind == "null")
@@ -242,6 +246,8 @@ class _Reader:
             if not isinstance(mark, Literal) or mark.kind != "text" or len(mark.value) > 1:
                 raise BadRequest("ESCAPE takes one character")
             escape, node = mark.value or None, node.this
+        if not isinstance(node, exp.Like | exp.ILike):
+            raise BadRequest("ESCAPE follows a LIKE")
         value, pattern = self.operand(node.this), self.operand(node.expression)
         if not isinstance(value, Column) or not pa.types.is_string(value.type):
             raise BadRequest("LIKE needs a column of strings on its left")
@@ -249,7 +255,8 @@ class _Reader:
             raise BadRequest("LIKE needs a pattern in quotes on its right")
         if pattern.kind == "null":
             return null()
-        return _matches(value.e, pattern.value, escape, isinstance(node, exp.ILike))
+        found = _matches(value.e, pattern.value, escape, isinstance(node, exp.ILike))
+        return ~found if node.args.get("negate") else found
 
     # ---- values
 
@@ -290,7 +297,7 @@ class _Reader:
 def _literal(node: Any) -> Literal | None:
     from sqlglot import exp
 
-    text = node.sql()
+    text = f"x'{node.this}'" if isinstance(node, exp.HexString) else node.sql()
     if isinstance(node, exp.Null):
         return Literal("null", None, text)
     if isinstance(node, exp.Boolean):
@@ -326,7 +333,9 @@ def _cast(literal: Literal, to: Any, text: str) -> Literal:
         return Literal("text", literal.value if kind == "text" else str(value), text)
     if to.is_type(*exp.DataType.NUMERIC_TYPES) and kind in ("text", "number"):
         number = to_number(literal) if kind == "text" else value
-        if to.is_type(*exp.DataType.INTEGER_TYPES) and number != int(number):
+        # to_integral_value, not int(): 1e999999999 would be a number of a gigabyte
+        whole = number.to_integral_value() == number if isinstance(number, Decimal) else number.is_integer()
+        if to.is_type(*exp.DataType.INTEGER_TYPES) and not whole:
             raise BadRequest(f"{literal.text} is not a whole number")
         return Literal("number", number, text)
     if to.this == t.BOOLEAN and kind in ("text", "bool"):

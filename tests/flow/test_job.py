@@ -13,7 +13,7 @@ from flights_model import independent_fold
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
-from shoal.errors import BadRequest, CommitUnknown, NotFound, StorageFailed
+from shoal.errors import BadRequest, CommitUnknown, Fenced, NotFound, StorageFailed
 from shoal.flow.checkpoint import FINGERPRINT, POSITION
 from shoal.flow.job import Job, parse_interval, parse_source, run
 from shoal.flow.source import DELETE, INSERT, UPDATE_AFTER, Changes, check_take
@@ -190,7 +190,7 @@ def test_a_store_that_stays_away_ends_the_job_and_the_next_run_goes_on():
 def test_a_write_that_fails_ends_the_job_with_nothing_of_that_checkpoint_visible():
     store = MemoryStore()
     with pytest.raises(StorageFailed):
-        run(job(FaultyStore(store, Fault("fail", kind="put", path="data-", at=3)), CRASHING))
+        run(job(FaultyStore(store, Fault("fail", path="data-", at=3)), CRASHING))
     assert rows(store) == CRASHING.fold(positions(store)[-1])
     assert run(job(store, CRASHING)).ended
     assert rows(store) == CRASHING.fold()
@@ -270,6 +270,20 @@ def test_two_jobs_write_one_table_beside_each_other():
     assert rows(store) == CRASHING.fold() | other.fold()
 
 
+def test_a_second_run_of_a_job_is_fenced_off():
+    store, ran = MemoryStore(), []
+
+    def overtaken() -> bool:
+        if not ran:
+            ran.append(run(job(store, CRASHING)))
+        return False
+
+    with pytest.raises(Fenced, match="committed by another run"):
+        run(job(store, CRASHING), stop=overtaken)
+    assert ran[0].ended
+    assert rows(store) == CRASHING.fold()
+
+
 def test_a_job_whose_snapshots_have_expired_must_be_told_where_to_begin():
     store = MemoryStore()
     run(job(store, CRASHING))
@@ -330,9 +344,18 @@ def test_a_run_on_threads_and_the_machines_clock_gives_the_same_rows():
 
 def test_the_table_is_made_with_the_keys_of_the_source():
     store = MemoryStore()
-    run(Job(lake(store), FlightsSource(date(2013, 1, 1), date(2013, 1, 2), speed=3600), "d.t", name="j"), stop=bool)
+    source = FlightsSource(date(2013, 1, 1), date(2013, 1, 2), speed=3600)
+    run(Job(lake(store), source, "d.t", name="j", options={"bucket": 2}), stop=lambda: True)
     schema = lake(store).table("d.t").schema
     assert (schema.primary_keys, schema.partition_keys) == (KEY, ("flight_date",))
+
+
+def test_a_table_with_a_key_needs_buckets_and_is_not_made_without():
+    store = MemoryStore()
+    with pytest.raises(BadRequest, match="needs a number of buckets"):
+        run(job(store, CRASHING, options={}))
+    with pytest.raises(NotFound):
+        lake(store).table("d.t")
 
 
 def test_a_missing_table_is_not_made_when_that_is_not_wanted():
@@ -408,5 +431,5 @@ def test_anything_else_names_files(tmp_path):
     source = parse_source([str(tmp_path / "*.csv")], primary_key=["k"])
     assert source.take(0, until_s=None, max_rows=9).rows.to_pylist() == [{"k": 1, "v": 2}, {"k": 3, "v": 4}]
     assert source.primary_key == ("k",)
-    with pytest.raises(BadRequest, match="not both"):
+    with pytest.raises(BadRequest, match="a source of their own"):
         parse_source([str(tmp_path / "a.csv"), "flights:2013-01-01..2013-01-02"])

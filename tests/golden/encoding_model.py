@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
@@ -30,9 +29,7 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 def multiset(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> Counter[str]:
     """Rows as text, to be compared without order. Numbers of FLOAT columns become the nearest 32-bit value."""
     types = {f.name: f.type for f in schema}
-    return Counter(
-        json.dumps({n: canonical(v, types[n]) for n, v in row.items()}, ensure_ascii=False) for row in rows
-    )
+    return Counter(json.dumps({n: canonical(v, types[n]) for n, v in row.items()}, ensure_ascii=False) for row in rows)
 
 
 def canonical(value: Any, t: pa.DataType) -> Any:
@@ -88,7 +85,9 @@ def _values(a: pa.Array) -> Sequence[Any]:
         return [None if v is None else _time(*divmod(v, per), per) for v in a.view(pa.int32()).to_pylist()]
     if p.is_timestamp(t):
         zone = "Z" if t.tz else ""
-        return [None if v is None else _timestamp(v, _PER_SECOND[t.unit]) + zone for v in a.view(pa.int64()).to_pylist()]
+        return [
+            None if v is None else _timestamp(v, _PER_SECOND[t.unit]) + zone for v in a.view(pa.int64()).to_pylist()
+        ]
     raise NotImplementedError(str(t))
 
 
@@ -120,8 +119,3 @@ def _timestamp(v: int, per: int) -> str:
     seconds, fraction = divmod(v, per)
     at = datetime(1970, 1, 1) + timedelta(seconds=seconds)
     return f"{at.year:04d}-{at:%m-%d}T" + _time(at.hour * 3600 + at.minute * 60 + at.second, fraction, per)
-
-
-def without_object_ids(text: str) -> str:
-    """Java prints a byte array as `[B@7ea1f934`, which says nothing about it: every such text becomes `<bytes>`."""
-    return re.sub(r"\[B@[0-9a-f]+", "<bytes>", text)

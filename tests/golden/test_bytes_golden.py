@@ -17,18 +17,23 @@ TABLES = (HERE / "tables.txt").read_text().split()
 DATABASES = sorted({t.split(".")[0] for t in TABLES})
 # manifest.format is not avro: refused for now
 OTHER_MANIFESTS = {"formats.manifest_orc", "formats.manifest_parquet"}
-BUCKETED = """
+BUCKETED = (
+    """
     bucket_modes.ap_fixed bucket_modes.ap_fixed_2key bucket_modes.ap_fixed_unordered bucket_modes.pk_bucket_key
     bucket_modes.pk_fixed_4 bucket_modes.pk_fixed_4_part bucket_modes.pk_hive bucket_modes.pk_hive_string
     bucket_modes.pk_mod bucket_modes.pk_mod_bigint bucket_modes.pk_rescaled bucket_modes.pk_rescaled_proc
     debt.ckpt_1s debt.ckpt_3s maint.wo_pk types.part_pk types.pk_parquet types.pk_wide
-""".split() + [t for t in TABLES if t.startswith("types.bkey_")]
+""".split()
+    + [t for t in TABLES if t.startswith("types.bkey_")]
+)
 
 
 def files(golden, database: str, pattern: str) -> list[tuple[str, bytes]]:
     """(path, bytes) of a database's metadata files, branches and tags too."""
     top = golden(database) / f"{database}.db"
-    found = sorted(p for p in top.glob(f"*/**/{pattern}") if f"{database}.{p.relative_to(top).parts[0]}" not in OTHER_MANIFESTS)
+    found = sorted(
+        p for p in top.glob(f"*/**/{pattern}") if f"{database}.{p.relative_to(top).parts[0]}" not in OTHER_MANIFESTS
+    )
     return [(str(p.relative_to(top)), p.read_bytes()) for p in found]
 
 

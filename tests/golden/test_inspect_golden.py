@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import re
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from encoding_model import rows_of, without_object_ids
+from encoding_model import rows_of
 
 import shoal
 from shoal import ManualClock, Unsupported
+from shoal.table.inspect import Inspect
 
 HERE = Path(__file__).parent
 DUMPS = (HERE / "dumps.txt").read_text().split()
@@ -30,10 +30,10 @@ TYPES = {
     "VARCHAR(2147483647)": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "TIMESTAMP(3)": pa.timestamp("ms"),
     "BOOLEAN": pa.bool_(), "ARRAY<VARCHAR(2147483647)>": pa.list_(pa.string()),
 }  # fmt: skip
+ARRAY, ANY_BYTES = re.compile(r"\[B@[0-9a-f]+"), "[0-9a-f]*"
 
 
-def inspect(golden, name: str):
-    """The table's inspect, and the warehouse as the dumps write it."""
+def inspect(golden, name: str) -> Inspect:
     top = golden(name.split(".")[0])
     return shoal.open(f"file:{top}", clock=ManualClock()).table(".".join(name.split(".")[:2])).inspect
 
@@ -44,12 +44,12 @@ def check(golden, expected, dump: str, got: pa.Table) -> None:
         pa.field(n, TYPES[t.removesuffix(" NOT NULL")], not t.endswith(" NOT NULL")) for n, t in columns
     ]))  # fmt: skip
     warehouse = f"file:{golden(dump.split('.')[0])}"
-    assert texts(rows_of(got), warehouse) == texts(rows, warehouse)
-
-
-def texts(rows: list[dict[str, Any]], warehouse: str) -> Counter[str]:
-    """Rows as text, without what differs by design: where the warehouse is, how binary values print."""
-    return Counter(without_object_ids(json.dumps(r, ensure_ascii=False)).replace("${WAREHOUSE}", warehouse) for r in rows)
+    ours = sorted(json.dumps(r, ensure_ascii=False) for r in rows_of(got))
+    java = sorted(json.dumps(r, ensure_ascii=False).replace("${WAREHOUSE}", warehouse) for r in rows)
+    assert len(ours) == len(java)
+    for a, b in zip(ours, java):
+        # Java prints the identity of a byte array, we print its bytes
+        assert a == b or re.fullmatch(ANY_BYTES.join(map(re.escape, ARRAY.split(b))), a)
 
 
 @pytest.mark.parametrize("dump", [d for d in WHOLE if d not in JAVA_FAILS])
@@ -66,7 +66,7 @@ def test_bounds_that_were_cut_and_changed_type_are_null_where_java_fails(golden)
     got = inspect(golden, "evo.cast_all").files()
     assert got.num_rows == 1
     assert "c_s_ts=null" in got["min_value_stats"][0].as_py()
-    assert "c_ti_si=1," in got["min_value_stats"][0].as_py()
+    assert "c_ti_si=-5," in got["min_value_stats"][0].as_py()
 
 
 def test_tags_show_when_they_were_made_and_how_long_they_stay(golden, expected) -> None:

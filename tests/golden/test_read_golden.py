@@ -67,12 +67,14 @@ EARLIER = {
 }
 
 # Primary-key tables that are read but not compacted yet: changelogs, postponed buckets, other file layouts.
-NOT_COMPACTED = set("""
+NOT_COMPACTED = set(
+    """
     bucket_modes.pk_postpone bucket_modes.pk_postpone_batch bucket_modes.pk_postpone_part changelog.dd_full_compaction
     changelog.dd_full_every2 changelog.dd_input changelog.dd_input_avro changelog.dd_lookup changelog.dd_lookup_dedup
     changelog.dd_lookup_seq changelog.decoupled debt.ckpt_1s debt.ckpt_3s debt.ckpt_6s engines.dd_ignore_ub
     engines.dd_rowkind formats.pk_prefixes formats.pk_thin_mode
-""".split())
+""".split()
+)
 
 HERE = Path(__file__).parent
 TABLES = (HERE / "tables.txt").read_text().split()

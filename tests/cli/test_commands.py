@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands print, as text and as JSON, and the exit codes they end with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+
+import shoal
+
+
+def in_json(ran):
+    assert (ran.code, ran.err) == (0, "")
+    return json.loads(ran.out)
+
+
+# ---- table
+
+
+def test_table_list_prints_one_name_a_line(run, warehouse):
+    assert run("table", "list", "-w", warehouse).out == "hr.staff\nshop.items\nshop.orders\n"
+    assert run("table", "list", "shop", "-w", warehouse).out == "shop.items\nshop.orders\n"
+
+
+def test_table_list_as_json_has_database_and_table(run, warehouse):
+    found = in_json(run("table", "list", "hr", "-w", warehouse, "-o", "json"))
+    assert found == [{"database": "hr", "table": "staff"}]
+
+
+def test_options_may_stand_anywhere_on_the_line(run, warehouse):
+    expected = run("table", "list", "shop", "-w", warehouse, "-o", "json").out
+    assert run("-w", warehouse, "-o", "json", "table", "list", "shop").out == expected
+    assert run("table", f"--warehouse={warehouse}", "list", "--output=json", "shop").out == expected
+
+
+def test_the_warehouse_may_come_from_the_environment(run, warehouse, monkeypatch):
+    monkeypatch.setenv("SHOAL_WAREHOUSE", warehouse)
+    assert "shop.orders" in run("table", "list").out
+
+
+def test_an_empty_warehouse_is_said_on_stderr_only(run, tmp_path):
+    ran = run("table", "list", "-w", str(tmp_path))
+    assert (ran.code, ran.out, ran.err) == (0, "", f"no tables in file:{tmp_path}\n")
+
+
+def test_table_show_says_columns_keys_options_and_size(run, warehouse):
+    ran = run("table", "show", "shop.orders", "-w", warehouse)
+    assert ran.code == 0
+    words = [line.split() for line in ran.out.splitlines()]
+    assert ["primary", "key", "dt,", "id"] in words
+    assert ["rows", "6,000", "before", "merging"] in words
+    assert ["id", "BIGINT", "NOT", "NULL"] in words
+    assert ["write-only", "true"] in words
+
+
+def test_table_show_as_json_has_raw_numbers(run, warehouse):
+    found = in_json(run("table", "show", "shop.orders", "-w", warehouse, "-o", "json"))
+    assert (found["files"], found["rows"]) == (6, 6000)
+    assert found["primary_key"] == ["dt", "id"]
+    assert found["columns"][0] == {"name": "id", "type": "BIGINT NOT NULL", "description": None}
+    assert found["snapshot"]["id"] == 3 and found["snapshot"]["commit_user"] == "ingest"
+    scan = shoal.open(warehouse).table("shop.orders").scan().explain()
+    assert (found["files"], found["rows"], found["bytes"]) == (scan.files, scan.rows, scan.bytes)
+
+
+def test_table_show_of_an_empty_table_has_no_snapshot(run, warehouse):
+    assert in_json(run("table", "show", "hr.staff", "-w", warehouse, "-o", "json"))["snapshot"] is None
+    ran = run("table", "show", "hr.staff", "-w", warehouse)
+    assert "none yet" in ran.out and "who works here" in ran.out
+
+
+def test_table_files_lists_every_live_file_uncut(run, warehouse):
+    raw = in_json(run("table", "files", "shop.orders", "-w", warehouse, "-o", "json"))
+    ran = run("table", "files", "shop.orders", "-w", warehouse)
+    heads, *lines = [line.split() for line in ran.out.splitlines()]
+    assert heads == ["partition", "bucket", "level", "file", "rows", "bytes"]
+    assert {line[3] for line in lines} == {f["file_path"].rpartition("/")[2] for f in raw}
+    assert [line[4] for line in lines] == ["1,000"] * 6
+    assert ran.err == f"6 live files, {sum(f['file_size_in_bytes'] for f in raw):,} bytes\n"
+
+
+def test_table_snapshots_lists_them_oldest_first(run, warehouse):
+    found = in_json(run("table", "snapshots", "shop.orders", "-w", warehouse, "-o", "json"))
+    assert [s["snapshot_id"] for s in found] == [1, 2, 3]
+    heads, *lines = [
+        line.split() for line in run("table", "snapshots", "shop.orders", "-w", warehouse).out.splitlines()
+    ]
+    assert heads == ["snapshot", "kind", "time", "rows", "change", "user"]
+    assert [line[0] for line in lines] == ["1", "2", "3"] and lines[2][4] == "6,000"
+
+
+# ---- compact
+
+
+@pytest.fixture
+def own(warehouse, tmp_path):
+    """A copy of the warehouse to change."""
+    return shutil.copytree(warehouse, tmp_path / "own")
+
+
+def test_compact_dry_run_says_what_and_why_and_writes_nothing(run, own):
+    before = sorted(own.rglob("*"))
+    ran = run("compact", "run", "shop.orders", "--full", "--dry-run", "-w", str(own))
+    assert ran.code == 0
+    heads, first, second, _, last = ran.out.splitlines()
+    assert heads.split() == ["partition", "bucket", "files", "bytes", "to", "level", "why"]
+    assert [first.split()[0], second.split()[0]] == ["dt=2026-11-01", "dt=2026-11-02"]
+    assert last.startswith("shop.orders: would compact 6 files (") and last.endswith("in 2 buckets")
+    found = in_json(run("compact", "run", "shop.orders", "--full", "--dry-run", "-w", str(own), "-o", "json"))
+    assert found["dry_run"] is True and [p["files"] for p in found["planned"]] == [3, 3]
+    assert sorted(own.rglob("*")) == before
+
+
+def test_compact_run_merges_and_counts_files_and_bytes(run, own):
+    rows = (
+        shoal.open(str(own)).table("shop.orders").scan().to_arrow().sort_by([("dt", "ascending"), ("id", "ascending")])
+    )
+    found = in_json(run("compact", "run", "shop.orders", "--full", "-w", str(own), "-o", "json"))
+    assert (found["dry_run"], found["files_before"], found["files_after"], found["snapshot"]) == (False, 6, 2, 4)
+    assert found["bytes_read"] > found["bytes_written"] > 0
+    after = (
+        shoal.open(str(own)).table("shop.orders").scan().to_arrow().sort_by([("dt", "ascending"), ("id", "ascending")])
+    )
+    assert after == rows
+    assert run("compact", "run", "shop.orders", "--full", "-w", str(own)).out == "shop.orders: nothing to compact\n"
+
+
+def test_compacting_an_append_table_is_refused_with_exit_code_2(run, warehouse):
+    ran = run("compact", "run", "shop.items", "-w", warehouse)
+    assert ran.code == 2 and "[SH-UNSUPPORTED]" in ran.err and "hint: " in ran.err
+
+
+# ---- doctor
+
+
+def test_the_doctor_ends_with_0_where_a_table_is_well(run, warehouse):
+    ran = run("doctor", "check", "shop.orders", "-w", warehouse)
+    assert ran.code == 0 and ran.out.startswith("well: 6 live files in 2 buckets")
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_the_doctor_ends_with_1_where_compaction_is_behind(run, own):
+    table = shoal.open(str(own)).table("shop.orders")
+    for i in range(8):
+        with table.write() as writer:
+            writer.upsert(pa.table({"id": [i], "total": [1.0], "dt": ["2026-11-01"]}))
+            writer.commit()
+    assert run("doctor", "check", "shop.orders", "-w", str(own)).code == 1
+    ran = run("doctor", "check", "shop.orders", "-w", str(own), "-o", "json")
+    assert ran.code == 1 and json.loads(ran.out)["verdict"]["ok"] is False
+
+
+def test_the_doctor_counts_the_files_on_disk_when_asked(run, own):
+    found = in_json(run("doctor", "check", "shop.orders", "--list", "-w", str(own), "-o", "json"))
+    files = [p for p in (own / "shop.db" / "orders").rglob("*") if p.is_file() and not p.name.startswith(".")]
+    assert found["on_disk"]["total"]["files"] == len(files)
+    assert "on disk" in run("doctor", "check", "shop.orders", "--list", "-w", str(own)).out
+
+
+# ---- job and demo
+
+
+@pytest.fixture
+def events(tmp_path):
+    path = tmp_path / "events.jsonl"
+    path.write_text(
+        '{"id": 1, "op": "+I", "v": "a"}\n{"id": 2, "op": "+I", "v": "b"}\n{"id": 1, "op": "-D", "v": "a"}\n'
+    )
+    return path
+
+
+def test_job_run_streams_files_into_a_table_and_goes_on_where_it_stood(run, tmp_path, events):
+    lake = str(tmp_path / "new-lake")
+    line = ["job", "run", "--from", str(events), "--into", "shop.t", "--primary-key", "id", "--kind-column", "op"]
+    line += ["--checkpoint", "100ms", "--option", "bucket=1", "-w", lake, "-o", "json"]
+    first = in_json(run(*line))
+    assert (first["rows"], first["snapshots"], first["position"], first["ended"]) == (3, 1, 3, True)
+    assert shoal.open(lake).table("shop.t").scan().to_arrow().to_pylist() == [{"id": 2, "v": "b"}]
+    assert in_json(run(*line))["rows"] == 0
+
+
+def test_job_run_without_create_refuses_a_missing_warehouse_and_table(run, tmp_path, events, warehouse):
+    line = ["job", "run", "--from", str(events), "--into", "shop.t", "--no-create"]
+    assert "[SH-NOT-FOUND]" in run(*line, "-w", str(tmp_path / "none")).err
+    assert "no table 'shop.t'" in run(*line, "-w", warehouse).err
+
+
+def test_job_run_refuses_an_interval_without_a_unit(run, tmp_path, events):
+    ran = run("job", "run", "--from", str(events), "--into", "a.b", "--checkpoint", "10", "-w", str(tmp_path))
+    assert ran.code == 2 and "hint: write 10s for seconds" in ran.err
+
+
+def test_the_demo_takes_a_folder_and_days(run, tmp_path):
+    line = [
+        "demo",
+        str(tmp_path / "d"),
+        "--start",
+        "2013-01-01",
+        "--end",
+        "2013-01-02",
+        "--hours",
+        "0.05",
+        "-o",
+        "json",
+    ]
+    ran = run(*line)
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    assert found["same_answer"] is True and found["end"] == "2013-01-02"
+    again = run(*line)
+    assert again.code == 2 and "--force replaces it" in again.err
