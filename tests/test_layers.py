@@ -66,7 +66,9 @@ def test_format_and_store_do_not_import_each_other() -> None:
         f"{name} imports {target}"
         for name, path in modules()
         for target, typing_only in imports(path)
-        if not typing_only and target.split(".")[1:2] and target.split(".")[1] in SIBLINGS_APART.get(name.split(".")[1], ())
+        if not typing_only
+        and target.split(".")[1:2]
+        and target.split(".")[1] in SIBLINGS_APART.get(name.split(".")[1], ())
     ]
     assert wrong == []
 

@@ -39,7 +39,11 @@ def test_a_table_and_a_writer_have_the_contract_calls() -> None:
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
-    errors = [getattr(shoal, n) for n in PUBLIC if isinstance(getattr(shoal, n), type) and issubclass(getattr(shoal, n), Exception)]
+    errors = [
+        getattr(shoal, n)
+        for n in PUBLIC
+        if isinstance(getattr(shoal, n), type) and issubclass(getattr(shoal, n), Exception)
+    ]
     codes = [e.code for e in errors]
     assert len(set(codes)) == len(codes)
     assert {e.exit_code for e in errors} == {2, 3, 4}

@@ -30,8 +30,9 @@ def interruptible(work: Callable[[], None], cancel: Callable[[], None]) -> None:
             done.set()
 
     _busy.add(done)
-    threading.Thread(target=body, name="shoal-statement", daemon=True).start()
+    thread = threading.Thread(target=body, name="shoal-statement", daemon=True)
     try:
+        thread.start()
         done.wait()  # not Thread.join: interrupted, it takes the thread for ended (Python 3.11)
     except KeyboardInterrupt:
         cancel()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Rows of a Parquet row group: a reader that merges many files holds a page of each column, and a point lookup
 # decodes one row group, so groups stay well below Parquet's usual million rows.
 ROW_GROUP_ROWS = 131_072
+_DICTIONARY_ROWS = 512
 # Bytes read at a time from each column chunk.
 READ_BUFFER = 1 << 18
 COMPRESSIONS = {
@@ -74,10 +75,8 @@ class ParquetWriter:
         compression: str,
         level: int,
         row_group_rows: int = ROW_GROUP_ROWS,
+        schema: pa.Schema | None = None,
     ) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         codec = COMPRESSIONS.get(compression.lower())
         if codec is None:
             raise Unsupported(
@@ -91,21 +90,13 @@ class ParquetWriter:
         self._waiting_rows = 0
         self._nan: set[str] = set()
         self._floats = [f.name for f in fields if f.type.root in ("FLOAT", "DOUBLE")]
-        self.schema = pa.schema([_parquet_field(f) for f in fields])
+        self.schema = schema or parquet_schema(fields)
         # pyarrow writes all timestamps of a file as INT96, which has no statistics in the footer, or none
         wide = any(_is_fine(f.type) for f in fields)
         self._int96 = [f for f in fields if wide and f.type.is_timestamp]
         self._seen = {f.name: ColumnBounds(None, None, 0) for f in self._int96}
-        self._writer = pq.ParquetWriter(
-            sink,
-            self.schema,
-            compression=codec,
-            compression_level=level if codec == "zstd" else None,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            write_time_adjusted_to_utc=True,
-            use_deprecated_int96_timestamps=wide,
-        )
+        self._codec, self._level, self._wide = codec, level if codec == "zstd" else None, wide
+        self._writer: pq.ParquetWriter | None = None
 
     @property
     def written(self) -> int:
@@ -129,27 +120,54 @@ class ParquetWriter:
         if self._waiting_rows >= self._group:
             self._flush()
 
-    def _flush(self) -> None:
+    def _opened(self, dictionary: bool = True) -> pq.ParquetWriter:
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self.schema,
+                compression=self._codec,
+                compression_level=self._level,
+                use_dictionary=dictionary,
+                store_schema=False,
+                store_decimal_as_integer=True,
+                write_time_adjusted_to_utc=True,
+                use_deprecated_int96_timestamps=self._wide,
+            )
+        return self._writer
+
+    def _flush(self, *, last: bool = False) -> None:
         import pyarrow as pa
 
         if not self._waiting:
             return
+        # a file of a few rows gets smaller and is written twice as fast without dictionary pages
+        writer = self._opened(dictionary=not (last and self._waiting_rows < _DICTIONARY_ROWS))
         table = pa.Table.from_batches(self._waiting)
         if table.schema != self.schema:
             table = pa.Table.from_arrays(
                 [c.cast(f.type) if c.type != f.type else c for c, f in zip(table.columns, self.schema)],
                 schema=self.schema,
             )
-        self._writer.write_table(table, row_group_size=self._group)
+        writer.write_table(table, row_group_size=self._group)
         self._rows += self._waiting_rows
         self._waiting, self._waiting_rows = [], 0
 
     def close(self) -> Written:
-        self._flush()
-        self._writer.close()
+        self._flush(last=True)
+        writer = self._opened()
+        writer.close()
         size = int(self._sink.tell())
-        footer = self._writer.writer.metadata
+        footer = writer.writer.metadata
         return Written(self._rows, size, footer_bounds(footer, self._fields, self._nan) | self._seen)
+
+
+def parquet_schema(fields: Sequence[Field]) -> pa.Schema:
+    """The Arrow schema that a file of these columns is written with: names, types, Paimon's field ids."""
+    import pyarrow as pa
+
+    return pa.schema([_parquet_field(f) for f in fields])
 
 
 def _is_fine(t: DataType) -> bool:

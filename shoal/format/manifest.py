@@ -139,9 +139,7 @@ def decode_list(data: bytes, path: str) -> tuple[ManifestMeta, ...]:
         col("_SCHEMA_ID"), col("_MIN_BUCKET"), col("_MAX_BUCKET"), col("_MIN_LEVEL"), col("_MAX_LEVEL"),
         col("_MIN_ROW_ID"), col("_MAX_ROW_ID"),
     )  # fmt: skip
-    return tuple(
-        ManifestMeta(_text(r[0], path), r[1], r[2], r[3], Stats(r[4], r[5], r[6]), *r[7:]) for r in rows
-    )
+    return tuple(ManifestMeta(_text(r[0], path), r[1], r[2], r[3], Stats(r[4], r[5], r[6]), *r[7:]) for r in rows)
 
 
 def encode_list(metas: Sequence[ManifestMeta], compression: str) -> bytes:
@@ -242,7 +240,9 @@ def decode_many(files: Sequence[tuple[bytes, str]]) -> list[pa.RecordBatch]:
         except (pa.ArrowException, OverflowError, UnicodeDecodeError) as err:
             if len(files) > 1:
                 return [decode_entries(data, path) for data, path in files]  # the one at fault names itself
-            raise Corrupt(f"{files[0][1]}: field {source} holds a value that does not fit ({err})", hint="it is damaged") from err
+            raise Corrupt(
+                f"{files[0][1]}: field {source} holds a value that does not fit ({err})", hint="it is damaged"
+            ) from err
     whole = pa.RecordBatch.from_arrays(arrays, schema=entry_schema())
     out, at = [], 0
     for n in counts:

@@ -7,6 +7,8 @@ in the order of the rows; on failure every file of this writer is deleted again.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +30,34 @@ if TYPE_CHECKING:
 _IN_MEMORY = 4 << 20
 
 
+class RecentFiles:
+    """The rows of small files that this process wrote last, so that compacting them reads nothing back.
+
+    Bounded by `max_bytes`; the oldest go first. Files never change, so what is here equals what the store holds.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._bytes = 0
+        self._files: OrderedDict[str, tuple[list[pa.RecordBatch], int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def put(self, file_name: str, rows: list[pa.RecordBatch]) -> None:
+        size = sum(b.nbytes for b in rows)
+        if size > self._max // 16:
+            return
+        with self._lock:
+            self._files[file_name] = rows, size
+            self._bytes += size
+            while self._bytes > self._max:
+                self._bytes -= self._files.popitem(last=False)[1][1]
+
+    def get(self, file_name: str) -> list[pa.RecordBatch] | None:
+        with self._lock:
+            found = self._files.get(file_name)
+        return None if found is None else found[0]
+
+
 @dataclass(frozen=True, slots=True)
 class FileSpec:
     """What every file of a writer has in common. `folder` ends with a slash, `next_name` gives unused names."""
@@ -42,6 +72,8 @@ class FileSpec:
     stats_mode: Callable[[str], str]
     stats_dense: bool
     now: Callable[[], int]  # local wall clock, milliseconds
+    parquet: pa.Schema | None = None  # what `parquet_schema` makes of the columns, where a writer keeps it
+    recent: RecentFiles | None = None
 
     @property
     def keyed(self) -> bool:
@@ -116,8 +148,13 @@ class _OpenFile:
         self._memory = pa.BufferOutputStream() if in_memory else None
         self._sink = None if in_memory else spec.store.sink(self._path)
         self._writer = ParquetWriter(
-            self._memory or self._sink, spec.schema.file_fields, compression=spec.compression, level=spec.level
+            self._memory or self._sink,
+            spec.schema.file_fields,
+            compression=spec.compression,
+            level=spec.level,
+            schema=spec.parquet,
         )
+        self._rows: list[pa.RecordBatch] | None = [] if spec.recent and spec.keyed and in_memory else None
         self._first: pa.RecordBatch | None = None
         self._last: pa.RecordBatch | None = None
         self._low = self._high = -1
@@ -135,6 +172,8 @@ class _OpenFile:
         if not spec.keyed:
             self._writer.write(batch)
             return
+        if self._rows is not None:
+            self._rows.append(batch)
         sequence, kind = batch.column(SEQUENCE), batch.column(KIND)
         bounds = pc.min_max(sequence)
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
@@ -154,6 +193,8 @@ class _OpenFile:
         written = self._writer.close()
         if self._memory is not None:
             add_file(self._spec.store, self._path, memoryview(self._memory.getvalue()))
+            if self._rows is not None and self._spec.recent is not None:
+                self._spec.recent.put(self.name, self._rows)
         elif self._sink is not None:
             self._sink.close()
         return self._meta(written, level, source, first_sequence)

@@ -120,33 +120,53 @@ def table(
 
 
 def _drawn(schema: pa.Schema, shown: Iterable[pa.RecordBatch], width: int | None, types: bool) -> str:
-    import io
-
     import pyarrow as pa
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from rich.cells import cell_len
 
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for f in schema:
-        name = _visible(f.name) + (f"\n{_type_text(f)}" if types else "")
-        number = pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type)
-        # a terminal that is too narrow gets long lines rather than columns of one letter
-        least = 1 if width is None else min(14, max(3, *map(len, name.split("\n"))))
-        grid.add_column(
-            Text(name), justify="right" if number else "left", no_wrap=True, overflow="ellipsis", min_width=least
-        )
+    p = pa.types
+    right = [p.is_integer(t) or p.is_floating(t) or p.is_decimal(t) for t in schema.types]
+    head = [[_visible(f.name) for f in schema]]
+    if types:
+        head.append([_type_text(f) for f in schema])
+    columns: list[list[str]] = [[] for _ in schema]
     for batch in shown:
-        # per row, because rich takes rows; there are `rows` of them at most
-        cells = [_plain(a, f).to_pylist() for a, f in zip(batch.columns, batch.schema)]
-        for row in zip(*cells):
-            grid.add_row(*(Text("NULL", style="dim") if v is None else Text(_visible(v)) for v in row))
-    out = io.StringIO()
-    least_width = sum(c.min_width or 1 for c in grid.columns) + 2 * len(grid.columns)
-    console = Console(file=out, width=max(width or 1_000_000, least_width), color_system=None, force_terminal=False)
-    console.print(grid, soft_wrap=False)
-    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+        # texts one by one, because their width on a terminal is not their length; there are `rows` at most
+        for cells, values, f in zip(columns, batch.columns, batch.schema):
+            cells += ["NULL" if v is None else _visible(v) for v in _plain(values, f).to_pylist()]
+    wide = [max(map(cell_len, (*titles, *cells))) for titles, cells in zip(zip(*head), columns)]
+    least = [min(w, max(8, *map(cell_len, titles))) for w, titles in zip(wide, zip(*head))]
+    wide = _narrowed(wide, least, width)
+    lines = [_line(titles, wide, right) for titles in head]
+    lines.append("─" * (sum(wide) + 2 * (len(wide) - 1)))
+    lines += [_line(row, wide, right) for row in zip(*columns)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _narrowed(wide: list[int], least: list[int], width: int | None) -> list[int]:
+    """Column widths that fit a terminal: the widest gives way first, none below its least. If that is not enough the
+    lines are longer than the terminal, which reads better than columns of a letter or two."""
+    if width is None:
+        return wide
+    room = width - 2 * (len(wide) - 1)
+    wide = [min(w, max(room, low)) for w, low in zip(wide, least)]
+    while sum(wide) > room:
+        slack, i = max((w - low, i) for i, (w, low) in enumerate(zip(wide, least)))
+        if slack == 0:
+            break
+        wide[i] -= 1
+    return wide
+
+
+def _line(row: Iterable[str], wide: list[int], right: list[bool]) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    cells = []
+    for text, w, at_right in zip(row, wide, right):
+        size = cell_len(text)
+        if size > w:
+            text, size = set_cell_size(text, w - 1) + "…", w
+        cells.append(" " * (w - size) + text if at_right else text + " " * (w - size))
+    return "  ".join(cells).rstrip()
 
 
 def _visible(text: str) -> str:

@@ -85,7 +85,7 @@ def compact(at: Bucket, plan: Plan, levels: Levels, policy: Policy, budget: Budg
 def _rewrite(at: Bucket, group: Sequence[Section], work: Task, budget: Budget) -> RollingWriter:
     """Merge neighbouring sections into files of the output level."""
     table = at.table
-    files = BucketFiles(table, at.partition, at.bucket, (*table.schema.fields, *SYSTEM_FIELDS))
+    files = BucketFiles(table, at.partition, at.bucket, (*table.schema.fields, *SYSTEM_FIELDS), recent=at.spec.recent)
     size = sum(f.file_size for section in group for run in section for f in run)
     writer = RollingWriter(at.spec, level=work.output_level, source=COMPACT, expected_bytes=size)
     columns = [*table.schema.names, *(f.name for f in SYSTEM_FIELDS)]

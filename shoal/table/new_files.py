@@ -11,7 +11,8 @@ import itertools
 import uuid
 from typing import TYPE_CHECKING
 
-from shoal.lsm.rolling import FileSpec
+from shoal.format.data import parquet_schema
+from shoal.lsm.rolling import FileSpec, RecentFiles
 
 if TYPE_CHECKING:
     from shoal.table.table import Table
@@ -29,6 +30,8 @@ class NewFiles:
         self._table = table
         self._uuid = new_uuid(table)
         self._counter = itertools.count()
+        self._parquet = parquet_schema(table.schema.file_fields)
+        self.recent = RecentFiles(table.memory // 16)
         self._stats_mode = functools.cache(table.options.stats_mode)
 
     def spec(self, partition: bytes, bucket: int) -> FileSpec:
@@ -44,6 +47,8 @@ class NewFiles:
             stats_mode=self._stats_mode,
             stats_dense=o.stats_dense_store,
             now=t.local_now_ms,
+            parquet=self._parquet,
+            recent=self.recent,
         )
 
     def _next_name(self) -> str:

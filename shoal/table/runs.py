@@ -19,6 +19,7 @@ from shoal.lsm.merge import RunInput
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shoal.lsm.rolling import RecentFiles
     from shoal.table.table import Table
 
 # A run this small fits whole in any block: its footer need not be read to guess the width of a row.
@@ -30,13 +31,21 @@ class BucketFiles:
     """Opens files of one bucket of a table, with the columns of `fields` (value columns and system columns)."""
 
     def __init__(
-        self, table: Table, partition: bytes, bucket: int, fields: Sequence[Field], *, threads: bool = True
+        self,
+        table: Table,
+        partition: bytes,
+        bucket: int,
+        fields: Sequence[Field],
+        *,
+        threads: bool = True,
+        recent: RecentFiles | None = None,
     ) -> None:
         self._table = table
         self._partition = partition
         self._bucket = bucket
         self._fields = tuple(fields)
         self._threads = threads
+        self._recent = recent
         self._columns: dict[int, list[Column]] = {}  # by schema id
 
     def reader(self, file: DataFile) -> DataReader:
@@ -50,7 +59,18 @@ class BucketFiles:
     def batches(self, files: Sequence[DataFile], rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of the files, one file after the other."""
         for f in files:
-            yield from self.reader(f).batches(rows)
+            here = self._recent.get(f.file_name) if self._recent else None
+            if here is not None:
+                yield from (self._shape(b) for b in here)
+            else:
+                yield from self.reader(f).batches(rows)
+
+    def _shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_arrays(
+            [batch.column(f.name) for f in self._fields], schema=pa.schema([arrow_field(f) for f in self._fields])
+        )
 
     def run(self, files: Sequence[DataFile]) -> RunInput:
         """The files, disjoint and ascending, as one run."""

@@ -26,7 +26,7 @@ COUNT = "SELECT count(*) AS n FROM shop.orders"
 
 def test_the_sql_may_stand_on_the_line(run, warehouse):
     ran = run("sql", COUNT, "-w", warehouse, "-o", "jsonl")
-    assert (ran.code, ran.out, ran.err) == (0, '{"n":6000}\n', "")
+    assert (ran.code, ran.out, ran.err) == (0, '{"n":4000}\n', "")
 
 
 def test_the_sql_may_come_from_a_file_or_a_pipe(run, warehouse, tmp_path, monkeypatch):
@@ -49,7 +49,9 @@ def test_several_statements_run_in_order_until_the_first_error(run, warehouse):
 
 @pytest.mark.parametrize("output", ["table", "jsonl", "csv", "json"])
 def test_every_text_format_says_the_same_rows(run, warehouse, output):
-    ran = run("sql", "SELECT id, dt FROM shop.orders WHERE id < 2 ORDER BY id, dt", "-w", warehouse, "-o", output)
+    ran = run(
+        "sql", "SELECT id, dt FROM shop.orders WHERE id IN (1000, 1001) ORDER BY id, dt", "-w", warehouse, "-o", output
+    )
     assert (ran.code, ran.err) == (0, "")
     for value in ("2026-11-01", "2026-11-02"):
         assert ran.out.count(value) == 2
@@ -64,7 +66,7 @@ def test_bytes_go_to_a_file(shell, warehouse, tmp_path, output):
         done = shell("sql", "SELECT id FROM shop.orders ORDER BY id", "-w", warehouse, "-o", output, stdout=file)
     assert (done.returncode, done.stderr) == (0, "")
     found = pq.read_table(path) if output == "parquet" else pa.ipc.open_stream(path.read_bytes()).read_all()
-    assert found.num_rows == 6000
+    assert found.num_rows == 4000
 
 
 def test_one_document_holds_one_result(run, warehouse):
@@ -173,11 +175,19 @@ def test_a_statement_ends_at_its_semicolon(typed, statements, rest):
 class Screen:
     """`shoal` on a terminal of its own: type, and wait for what it shows."""
 
+    # the child's first step makes the terminal its own, so that Ctrl-C reaches it
+    OWN = (
+        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "os.execv(sys.executable, [sys.executable, '-m', 'shoal.cli', *sys.argv[1:]])"
+    )
+
     def __init__(self, *argv: str, home: str) -> None:
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            env = {**os.environ, "XDG_STATE_HOME": home, "TERM": "xterm", "NO_COLOR": "1"}
-            os.execve(sys.executable, [sys.executable, "-m", "shoal.cli", *argv], env)
+        self._fd, terminal = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self.OWN, *argv], stdin=terminal, stdout=terminal, stderr=terminal,
+            start_new_session=True, env={**os.environ, "XDG_STATE_HOME": home, "TERM": "xterm", "NO_COLOR": "1"},
+        )  # fmt: skip
+        os.close(terminal)
         self.text = ""
 
     def type(self, text: str) -> None:
@@ -198,7 +208,7 @@ class Screen:
     def code(self) -> int:
         self.until("\0")
         os.close(self._fd)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._process.wait(60)
 
 
 def test_the_prompt_answers_survives_errors_and_keeps_its_history(warehouse, tmp_path):

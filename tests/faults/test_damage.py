@@ -18,7 +18,9 @@ KINDS = ["snapshot/snapshot-3", "schema/schema-0", "manifest/manifest-list-", "m
 @pytest.fixture(scope="module")
 def table_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     warehouse = tmp_path_factory.mktemp("warehouse")
-    table = shoal.open(str(warehouse)).create_table("d.t", SCHEMA, primary_key=["k"], options={"bucket": 1, "write-only": True})
+    table = shoal.open(str(warehouse)).create_table(
+        "d.t", SCHEMA, primary_key=["k"], options={"bucket": 1, "write-only": True}
+    )
     with table.write() as w:
         for c in range(3):
             w.upsert([{"k": i, "s": f"row {i} of commit {c}", "v": i / 7} for i in range(c * 3, c * 3 + 50)])
@@ -98,7 +100,9 @@ def test_a_missing_file_is_named(kind: str, table_dir: Path, tmp_path: Path) -> 
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("kind, field", [("snapshot/snapshot-3", b'"version" : 3'), ("schema/schema-0", b'"version" : 3')])
+@pytest.mark.parametrize(
+    "kind, field", [("snapshot/snapshot-3", b'"version" : 3'), ("schema/schema-0", b'"version" : 3')]
+)
 def test_a_newer_format_version_is_refused(kind: str, field: bytes, table_dir: Path, tmp_path: Path) -> None:
     warehouse = copy_of(table_dir, tmp_path)
     path = victim(warehouse, kind)

@@ -49,7 +49,10 @@ def test_four_processes_append_to_one_table(tmp_path: Path) -> None:
 def test_four_processes_upsert_and_compact_one_table(tmp_path: Path) -> None:
     lake = shoal.open(str(tmp_path))
     lake.create_table(
-        "d.t", SCHEMA, primary_key=["id"], options={"bucket": 1, "commit.max-retries": 200, "num-sorted-run.compaction-trigger": 3}
+        "d.t",
+        SCHEMA,
+        primary_key=["id"],
+        options={"bucket": 1, "commit.max-retries": 200, "num-sorted-run.compaction-trigger": 3},
     )
     check(race(str(tmp_path), "d.t", 25, {}), 25)
 
@@ -70,7 +73,11 @@ def s3() -> Iterator[tuple[str, dict[str, str]]]:
         "s3.path.style.access": "true",
     }
     client = boto3.client(
-        "s3", endpoint_url=options["s3.endpoint"], aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1"
+        "s3",
+        endpoint_url=options["s3.endpoint"],
+        aws_access_key_id="a",
+        aws_secret_access_key="b",
+        region_name="us-east-1",
     )
     client.create_bucket(Bucket="warehouse")
     yield "s3://warehouse/lake", options

@@ -99,6 +99,6 @@ def test_manifests_that_are_not_avro_are_refused(golden) -> None:
     for name in ("formats.manifest_orc", "formats.manifest_parquet"):
         of = inspect(golden, name)
         for view in (of.files, of.manifests, of.partitions, of.buckets):
-            with pytest.raises(Unsupported, match="manifests in (orc|parquet)"):
+            with pytest.raises(Unsupported, match=r"manifests in (orc|parquet)"):
                 view()
         assert of.snapshots().num_rows == 1

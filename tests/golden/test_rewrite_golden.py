@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shoal repeats Java's commits into an empty table of the same schema: files get the same rows, buckets and statistics."""
+"""Shoal repeats Java's commits into an empty table of the same schema: same rows, buckets, keys and statistics."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def java_rows() -> pa.Table:
             "c_double": pa.array([2.25, float("inf"), 5e-324, None]),
             "c_dec_small": decimals(["12345.67", "9999999.99", "0", None], 9, 2),
             "c_dec_big": decimals(
-                ["1234567890123456789012345678.0123456789", "9999999999999999999999999999.9999999999", "0", None], 38, 10
+                ["1234567890123456789012345678.0123456789", "9" * 28 + "." + "9" * 10, "0", None], 38, 10
             ),
             "c_bool": pa.array([True, True, False, None]),
             "c_string": pa.array(["hello", 'it\'s "quoted" \\\\ /path=1&x', "", None]),
@@ -162,11 +162,11 @@ def test_csv_reads_back_and_tells_null_from_empty() -> None:
 def test_a_drawn_table_aligns_numbers_right_and_marks_null() -> None:
     text = "".join(encoding.table(reader(name=["whale", None, "中文"], n=pa.array([1, 200, None], pa.int32()))))
     assert text.splitlines() == [
-        "name       n",
-        "────────────",
-        "whale      1",
-        "NULL     200",
-        "中文    NULL",
+        "name      n",
+        "───────────",
+        "whale     1",
+        "NULL    200",
+        "中文   NULL",
         "3 rows",
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from functools import cache
 
 import duckdb
@@ -23,7 +22,7 @@ ROWS = pa.table(
         "big": pa.array([2**63 - 1, -(2**63), 0, None, 7, 8], pa.int64()),
         "f": pa.array([1.5, NAN, -INF, None, 0.1, INF], pa.float32()),
         "d": pa.array([1.5, 0.1, -INF, None, NAN, INF], pa.float64()),
-        "dec": pa.array([Decimal(n) if n else None for n in ["1.25", "-0.01", "", "0.00", "99.99", "1.26"]], pa.decimal128(9, 2)),
+        "dec": pa.array(["1.25", "-0.01", None, "0.00", "99.99", "1.26"]).cast(pa.decimal128(9, 2)),
         "s": pa.array(["abc", "a%c", "a_c", None, "", "äb\nc"]),
         "b": pa.array([b"\x00a", b"", None, b"a", b"b", b"\xff"]),
         "flag": pa.array([True, False, None, True, False, None]),

@@ -89,9 +89,19 @@ def test_rows_of_other_kinds_of_frames_are_taken(lake: Lake) -> None:
         w.upsert(pl.DataFrame({"k": [2], "v": ["polars"]}))
         w.upsert(pd.DataFrame({"k": [3], "v": ["pandas"]}))
         w.upsert(duckdb.sql("select 4 as k, 'duckdb' as v"))
-        w.upsert(pa.RecordBatchReader.from_batches(KV, iter([pa.record_batch([pa.array([5], pa.int32()), ["reader"]], schema=KV)])))
+        w.upsert(
+            pa.RecordBatchReader.from_batches(
+                KV, iter([pa.record_batch([pa.array([5], pa.int32()), ["reader"]], schema=KV)])
+            )
+        )
         w.commit()
-    assert [r["v"] for r in by_key(t.scan().to_arrow().to_pylist())] == ["arrow", "polars", "pandas", "duckdb", "reader"]
+    assert [r["v"] for r in by_key(t.scan().to_arrow().to_pylist())] == [
+        "arrow",
+        "polars",
+        "pandas",
+        "duckdb",
+        "reader",
+    ]
     assert t.scan(columns=["v"]).to_pandas().shape == (5, 1)
     assert t.scan().to_polars().height == 5
     assert t.scan().to_duckdb().aggregate("count(*)").fetchall() == [(5,)]
@@ -122,9 +132,7 @@ def test_a_value_too_long_for_its_column_is_refused(lake: Lake) -> None:
     assert narrow.length == 2147483647
     from dataclasses import replace
 
-    schema = replace(
-        t.schema, fields=(t.schema.fields[0], replace(t.schema.fields[1], type=replace(narrow, length=3)))
-    )
+    schema = replace(t.schema, fields=(t.schema.fields[0], replace(t.schema.fields[1], type=replace(narrow, length=3))))
     with t.with_schema(schema).write() as w, pytest.raises(shoal.BadRequest, match=r"VARCHAR\(3\)"):
         w.upsert([{"k": 1, "v": "four"}])
 
@@ -143,7 +151,10 @@ def test_deletes_need_a_key_and_append_tables_take_no_retractions(lake: Lake) ->
 def test_kinds_come_one_a_row(lake: Lake) -> None:
     t = lake.create_table("d.t", KV, primary_key=["k"], options={"bucket": 1})
     with t.write() as w:
-        w.write([{"k": 1, "v": "a"}, {"k": 2, "v": "b"}, {"k": 1, "v": "a"}, {"k": 1, "v": "c"}, {"k": 2, "v": "b"}], [0, 0, 1, 2, 3])
+        w.write(
+            [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}, {"k": 1, "v": "a"}, {"k": 1, "v": "c"}, {"k": 2, "v": "b"}],
+            [0, 0, 1, 2, 3],
+        )
         with pytest.raises(shoal.BadRequest, match="row kind"):
             w.write([{"k": 1, "v": "a"}], [7])
         w.commit()
@@ -255,7 +266,7 @@ def test_every_scalar_type_survives(tmp_path: Path) -> None:
         "ts3": datetime.datetime(9999, 12, 31, 23, 59, 59, 999000), "ts6": datetime.datetime(1900, 1, 1, 0, 0, 0, 1),
         "ltz": datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC),
     }  # fmt: skip
-    nulls: dict[str, object] = {n: None for n in schema.names}
+    nulls: dict[str, object] = dict.fromkeys(schema.names)
     nulls["k"] = 0
     lake = shoal.open(str(tmp_path))
     for name, key, options in (("pk", ["k"], {"bucket": 2}), ("log", [], {})):
@@ -268,7 +279,11 @@ def test_every_scalar_type_survives(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.lists(st.lists(st.tuples(st.integers(0, 12), st.sampled_from("abc"), st.booleans()), max_size=12), min_size=1, max_size=14),
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 12), st.sampled_from("abc"), st.booleans()), max_size=12),
+        min_size=1,
+        max_size=14,
+    ),
     st.integers(2, 5),
     st.booleans(),
 )
@@ -276,7 +291,9 @@ def test_any_history_reads_as_the_fold_of_its_changes(
     history: list[list[tuple[int, str, bool]]], trigger: int, between: bool
 ) -> None:
     lake = memory_lake()
-    t = lake.create_table("d.t", KV, primary_key=["k"], options={"bucket": 2, "num-sorted-run.compaction-trigger": trigger})
+    t = lake.create_table(
+        "d.t", KV, primary_key=["k"], options={"bucket": 2, "num-sorted-run.compaction-trigger": trigger}
+    )
     model: dict[int, str] = {}
     with t.write(commit_user="u") as w:
         for c, changes in enumerate(history):
@@ -300,7 +317,9 @@ def test_any_history_reads_as_the_fold_of_its_changes(
 
 def test_a_full_buffer_goes_to_files_and_the_memory_is_counted() -> None:
     lake = memory_lake(memory=2 << 20)
-    t = lake.create_table("d.t", pa.schema([("k", pa.int64()), ("s", pa.string())]), primary_key=["k"], options={"bucket": 2})
+    t = lake.create_table(
+        "d.t", pa.schema([("k", pa.int64()), ("s", pa.string())]), primary_key=["k"], options={"bucket": 2}
+    )
     rnd = random.Random(3)
     model: dict[int, str] = {}
     with t.write() as w:
