@@ -43,7 +43,7 @@ def alternate(cases: Mapping[str, Case | None], repeat: int) -> dict[str, float]
 
 @dataclass(slots=True)
 class Figure:
-    """One measured case of a line. `value` is compared with `must` and `goal`, which may be absent (for information)."""
+    """One measured case of a line. `value` is compared with `must` and `goal`; without them it is for information."""
 
     line: str
     case: str

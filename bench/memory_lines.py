@@ -58,7 +58,7 @@ def _resident_peak() -> int:
 def _child(root: str, name: str, budget: int) -> None:
     import pyarrow as pa
     import pyarrow.compute
-    import pyarrow.parquet  # noqa: F401  what a read imports belongs to the base
+    import pyarrow.parquet
 
     import shoal.table.read
     import shoal.table.scan  # noqa: F401

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+
 from bench import rows
 
 OPTIONS = {

@@ -18,6 +18,7 @@ from bench import rows, tables
 from bench.context import Context
 from bench.measure import Figure, alternate, timed
 from shoal.format import manifest, paths
+from shoal.table.manifest_merge import coded, meta_of
 from shoal.table.table import Table
 
 _BUCKETS = 10
@@ -92,14 +93,15 @@ def _make(root: str, manifests: int) -> str:
         part = []
         for i in range(start, start + each):
             e = entries[i % len(entries)]
-            file = replace(
-                e.file, file_name=f"data-{uuid.uuid4()}-0.parquet", min_sequence=i * 500, max_sequence=i * 500 + 499
-            )
+            low = i * 500
+            unique = f"data-{uuid.uuid4()}-0.parquet"
+            file = replace(e.file, file_name=unique, min_sequence=low, max_sequence=low + 499)
             part.append(replace(e, file=file))
-        data = manifest.write_entries(manifest.encode_entries(part), "zstd")
+        encoded = coded(part)
+        data = manifest.write_entries([c.data for c in encoded], "zstd")
         file_name = f"manifest-{uuid.uuid4()}-0"
         table.store.put(paths.manifest(file_name), data)
-        metas.append(manifest.manifest_meta(file_name, len(data), part, table.schema.partition_types))
+        metas.append(meta_of(file_name, len(data), encoded, table.schema.partition_types))
     lists = []
     for content in (metas, []):
         data = manifest.encode_list(content, "zstd")

@@ -22,17 +22,15 @@ def goal_table(figures: Sequence[Figure], titles: Mapping[str, str]) -> str:
         sign = "≥" if higher else "≤"
         bars = [f"{sign} {bar:g} {unit}" if isinstance(bar, float | int) else "" for bar in (must, goal)]
         peers = [_span([f.peers[p] for f in some if p in f.peers]) for p in ("rust", "pypaimon")]
-        verdict = (
-            ""
-            if must is None
-            else "MISSED"
-            if not all(f.ok for f in some)
-            else "goal"
-            if all(f.reaches_goal for f in some)
-            else "ok"
-        )
+        verdict = "" if must is None else _verdict(some)
         lines.append((str(line), titles[str(line)], *bars, _span([f.value for f in some]), worst.case, *peers, verdict))
     return "\n".join("| " + " | ".join(row) + " |" for row in lines)
+
+
+def _verdict(some: Sequence[Figure]) -> str:
+    if not all(f.ok for f in some):
+        return "MISSED"
+    return "goal" if all(f.reaches_goal for f in some) else "ok"
 
 
 def _span(values: Sequence[float]) -> str:

@@ -16,8 +16,9 @@ import pyarrow as pa
 KINDS = ("bigint", "string", "composite")
 NULLS = 0.1
 _VALUES = (
-    ("c_int", pa.int32()), ("c_big", pa.int64()), ("c_dbl", pa.float64()), ("c_cat", pa.string()), ("c_txt", pa.string()),
-    ("c_dec", pa.decimal128(18, 2)), ("c_ts", pa.timestamp("us")), ("c_flag", pa.bool_()), ("g_seq", pa.int64()),
+    ("c_int", pa.int32()), ("c_big", pa.int64()), ("c_dbl", pa.float64()), ("c_cat", pa.string()),
+    ("c_txt", pa.string()), ("c_dec", pa.decimal128(18, 2)), ("c_ts", pa.timestamp("us")), ("c_flag", pa.bool_()),
+    ("g_seq", pa.int64()),
 )  # fmt: skip
 _KEYS = {
     "bigint": (("k", pa.int64()),),

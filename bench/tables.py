@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ def open_table(root: str, name: str, memory: int = 256 << 20) -> Table:
 
 
 def create(root: str, name: str, kind: str, *, memory: int = 256 << 20, keyed: bool = True, **options: object) -> Table:
+    """A new table; one of that name, left by a run that was stopped, is removed."""
+    shutil.rmtree(f"{root}/{DATABASE}.db/{name}", ignore_errors=True)
     lake = shoal.open(root, memory=memory)
     extra = OPTIONS if keyed else {"file.compression.zstd-level": "1"}
     key = rows.key_names(kind) if keyed else ()
