@@ -30,10 +30,10 @@ def merge(ctx: Context) -> Iterator[Figure]:
                 if "rust" in best:
                     x = best["rust"] / best["shoal"]
                     yield Figure("R1", case, x, "x rust", 1.3, 1.3, higher_is_better=True)
-                yield from _many_runs(ctx, kind, runs)
+                yield from _pypaimon(ctx, kind, runs)
 
 
-def _many_runs(ctx: Context, kind: str, runs: int) -> Iterator[Figure]:
+def _pypaimon(ctx: Context, kind: str, runs: int) -> Iterator[Figure]:
     """pypaimon's own merge takes half a minute, so it is measured once, on a small table."""
     if runs != 5 or kind != "bigint" or ctx.peers is None:
         return

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shoal.clock import Clock, ManualClock, ManualScheduler, Scheduler, SystemClock, ThreadScheduler
 from shoal.errors import (
     BadRequest,
     CommitUnknown,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.catalog.filesystem import Lake
+    from shoal.clock import Clock, ManualClock, ManualScheduler, Scheduler, SystemClock, ThreadScheduler
     from shoal.table.scan import Scan
     from shoal.table.staged import Committed
     from shoal.table.table import Table
@@ -45,13 +45,14 @@ __all__ = [
 ]  # fmt: skip
 
 _LAZY = {
-    "Lake": "shoal.catalog.filesystem", "Table": "shoal.table.table", "Scan": "shoal.table.scan",
+    "Clock": "shoal.clock", "ManualClock": "shoal.clock", "ManualScheduler": "shoal.clock", "Scheduler": "shoal.clock",
+    "SystemClock": "shoal.clock", "ThreadScheduler": "shoal.clock", "Lake": "shoal.catalog.filesystem", "Table": "shoal.table.table", "Scan": "shoal.table.scan",
     "Write": "shoal.table.write", "Committed": "shoal.table.staged",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    # these import pyarrow only when they are used
+    # what a name needs (pyarrow, threads) is imported when it is used
     if name in _LAZY:
         import importlib
 
@@ -63,7 +64,7 @@ def open(  # noqa: A001  the name users type: shoal.open(...)
     warehouse: str,
     *,
     clock: Clock | None = None,
-    scheduler: Callable[[], Scheduler] = ThreadScheduler,
+    scheduler: Callable[[], Scheduler] | None = None,
     memory: int = 256 << 20,
     rng: random.Random | None = None,
     **options: str,

@@ -33,14 +33,14 @@ class Lake:
         store: Store,
         *,
         clock: Clock | None = None,
-        scheduler: Callable[[], Scheduler] = ThreadScheduler,
+        scheduler: Callable[[], Scheduler] | None = None,
         memory: int = DEFAULT_BYTES,
         rng: random.Random | None = None,
     ) -> None:
         self.store = store
         self.cache = Cache()
         self.clock = clock or SystemClock()
-        self._scheduler = scheduler
+        self._scheduler = scheduler or ThreadScheduler
         self._memory = memory
         self._rng = rng
 

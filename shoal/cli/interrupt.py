@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 
 _GRACE_S = 1.0
+_LOOK_S = 0.1
 _busy: set[threading.Event] = set()  # one for each work that still runs
 
 
@@ -33,7 +34,10 @@ def interruptible(work: Callable[[], None], cancel: Callable[[], None]) -> None:
     thread = threading.Thread(target=body, name="shoal-statement", daemon=True)
     try:
         thread.start()
-        done.wait()  # not Thread.join: interrupted, it takes the thread for ended (Python 3.11)
+        # Not Thread.join: interrupted, it takes the thread for ended (Python 3.11). Not one long wait: a signal that
+        # the kernel gives to another thread does not end it.
+        while not done.wait(_LOOK_S):
+            pass
     except KeyboardInterrupt:
         cancel()
         done.wait(_GRACE_S)

@@ -93,11 +93,9 @@ class _Shown:
             note(f"drew {self._limit:,} of {self._rows:,} rows: --rows 0 draws all, -o csv or jsonl streams them")
 
     def cancel(self, engine: Engine) -> None:
-        """Stop at the next batch, or at once where the engine can."""
+        """Stop at once."""
         self._cancelled = True
-        interrupt = getattr(engine, "interrupt", None)
-        if interrupt is not None:
-            interrupt()
+        engine.interrupt()
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         for batch in reader:

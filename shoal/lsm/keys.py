@@ -139,7 +139,7 @@ def stable_order(words: Sequence[Array]) -> tuple[Array, Array]:
     n = len(words[0])
     if n == 0:
         return np.zeros(0, np.int64), np.zeros(0, bool)
-    packed = pack(words)
+    packed = _ranked_prefix(pack(words))
     order = np.argsort(packed[0][0], kind="stable")
     first = _starts(packed[0][0][order])
     for word, bits in packed[1:]:
@@ -156,6 +156,26 @@ def stable_order(words: Sequence[Array]) -> tuple[Array, Array]:
             first = _starts(key[order])
             back[order] = (np.cumsum(first) - 1).astype(U64)
     return order, first
+
+
+def _ranked_prefix(packed: list[tuple[Array, int]]) -> list[tuple[Array, int]]:
+    """The first word as a dense rank, where neighbouring rows share it: `(dt, id)` keys, long common prefixes.
+
+    Sorted runs keep equal first words together, so only the first row of each stretch is sorted; the rank is narrow
+    and often fits one word with what follows, which saves a pass over all rows.
+    """
+    if len(packed) < 2:
+        return packed
+    word = packed[0][0]
+    begins = np.flatnonzero(_starts(word))
+    if len(begins) * 3 > len(word):
+        return packed
+    heads = word[begins]
+    order = np.argsort(heads)
+    rank = np.empty(len(heads), U64)
+    rank[order] = np.cumsum(_starts(heads[order])).astype(U64)
+    lengths = np.diff(np.append(begins, len(word)))
+    return pack([np.repeat(rank, lengths), *(w for w, _ in packed[1:])])
 
 
 def _starts(ordered: Array) -> Array:

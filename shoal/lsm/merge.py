@@ -29,6 +29,8 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
 # Part of the budget that loaded rows may take: folding a block copies it, and decoders hold pages of their own.
 _LOADED_SHARE = 0.25
 _BATCH_ROWS = (512, 65_536)
+# Rows folded at once. More do not fit the CPU's cache; fewer cost more calls than they are worth.
+_BLOCK_ROWS = 262_144
 
 Open = Callable[[int], "Iterator[pa.RecordBatch]"]
 
@@ -83,8 +85,8 @@ def merge_runs(
             live = [s for s in streams if s.fill()]
             if not live:
                 return
-            waiting = [s for s in live if not s.ended]
-            cut = min((s.last_key() for s in waiting), default=None)
+            step = max(1, _BLOCK_ROWS // len(live))
+            cut = min((k for s in live if (k := s.limit(step)) is not None), default=None)
             parts = [b for s in live for b in s.take_upto(cut)]
             if not parts:
                 continue
@@ -250,9 +252,16 @@ class _Stream:
         self._bytes += size
         self._budget.reserve(size) if size >= 0 else self._budget.release(-size)
 
-    def last_key(self) -> tuple[Any, ...]:
-        batch = self._loaded[-1]
-        return self._key(batch, batch.num_rows - 1)
+    def limit(self, rows: int) -> tuple[Any, ...] | None:
+        """The key that a block may reach as far as this run goes: of its `rows`-th row, or of the last one loaded.
+
+        None when the run ends before.
+        """
+        for batch in self._loaded:
+            if batch.num_rows >= rows:
+                return self._key(batch, rows - 1)
+            rows -= batch.num_rows
+        return None if self.ended else self._key(batch, batch.num_rows - 1)
 
     def _key(self, batch: pa.RecordBatch, row: int) -> tuple[Any, ...]:
         return tuple(comparable(batch.column(k), row) for k in self._keys)

@@ -63,6 +63,12 @@ class Engine:
         self.names = Names(lake, database, catalog)
         self.lake = lake
         self.memory_limit = memory_limit
+        self._running: duckdb.DuckDBPyConnection | None = None
+
+    def interrupt(self) -> None:
+        """Stop the query that runs, from another thread; it ends in an error."""
+        if self._running is not None:
+            self._running.interrupt()
 
     def query(self, sql: str) -> pa.RecordBatchReader:
         """The rows of one query, streamed. See `split` for texts of several."""
@@ -146,7 +152,7 @@ class Engine:
         tree = parse_query(text)
         sources = self._bind(tree)
         sql = prefix + render(tree)
-        connection = self._connect()
+        connection = self._running = self._connect()
         feeds: list[Feed] = []
         try:
             for name, source in sources.items():

@@ -207,12 +207,30 @@ class Screen:
 
     def code(self) -> int:
         self.until("\0")
-        os.close(self._fd)
         return self._process.wait(60)
 
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._fd)
 
-def test_the_prompt_answers_survives_errors_and_keeps_its_history(warehouse, tmp_path):
-    screen = Screen("sql", "-w", warehouse, home=str(tmp_path))
+
+@pytest.fixture
+def on_terminal(warehouse, tmp_path):
+    """Opens `shoal sql` on the warehouse; `tmp_path` keeps its history."""
+    opened: list[Screen] = []
+
+    def open_(*argv: str) -> Screen:
+        opened.append(Screen("sql", *argv, "-w", warehouse, home=str(tmp_path)))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        one.close()
+
+
+def test_the_prompt_answers_survives_errors_and_keeps_its_history(on_terminal, tmp_path):
+    screen = on_terminal()
     screen.until("shoal> ")
     screen.type("SELECT count(*) AS n\n")
     screen.until("...> ")
@@ -228,6 +246,7 @@ def test_the_prompt_answers_survives_errors_and_keeps_its_history(warehouse, tmp
     screen.until("did you mean '.tables'?")
     screen.until("shoal> ")
     screen.type("SELECT half a stat\x03")
+    screen.type("\n")  # some kernels hand Ctrl-C to another thread; then the next key brings it in
     screen.until("shoal> ")
     screen.type("SELECT 42 AS after;\n")
     screen.until("\n   42")
@@ -237,24 +256,22 @@ def test_the_prompt_answers_survives_errors_and_keeps_its_history(warehouse, tmp
     assert "FROM shop.orders;" in (tmp_path / "shoal" / "sql_history").read_text().splitlines()
 
 
-def test_quit_leaves_the_prompt(warehouse, tmp_path):
-    screen = Screen("sql", "-w", warehouse, home=str(tmp_path))
+def test_quit_leaves_the_prompt(on_terminal, tmp_path):
+    screen = on_terminal()
     screen.until("shoal> ")
     screen.type(".quit\n")
     assert screen.code() == 0
 
 
-def test_bytes_are_refused_on_a_terminal(warehouse, tmp_path):
-    screen = Screen("sql", "SELECT 1", "-o", "parquet", "-w", warehouse, home=str(tmp_path))
+def test_bytes_are_refused_on_a_terminal(on_terminal, tmp_path):
+    screen = on_terminal("SELECT 1", "-o", "parquet")
     text = screen.until("hint: ")
     assert "parquet is bytes, not for a terminal [SH-BAD-REQUEST]" in text
     assert screen.code() == 2
 
 
-def test_ctrl_c_stops_a_query_that_runs_in_the_library(warehouse, tmp_path):
-    screen = Screen(
-        "sql", "SELECT 'begun' AS a; SELECT count(*) FROM range(1000000000000)", "-w", warehouse, home=str(tmp_path)
-    )
+def test_ctrl_c_stops_a_query_that_runs_in_the_library(on_terminal, tmp_path):
+    screen = on_terminal("SELECT 'begun' AS a; SELECT count(*) FROM range(1000000000000)")
     screen.until("1 row")
     time.sleep(0.5)  # into the second statement; too early only makes the test easier
     screen.type("\x03")
