@@ -45,10 +45,15 @@ __all__ = [
 ]  # fmt: skip
 
 _LAZY = {
-    "Clock": "shoal.clock", "ManualClock": "shoal.clock", "ManualScheduler": "shoal.clock", "Scheduler": "shoal.clock",
-    "SystemClock": "shoal.clock", "ThreadScheduler": "shoal.clock", "Lake": "shoal.catalog.filesystem", "Table": "shoal.table.table", "Scan": "shoal.table.scan",
-    "Write": "shoal.table.write", "Committed": "shoal.table.staged",
-}  # fmt: skip
+    "Lake": "shoal.catalog.filesystem",
+    "Table": "shoal.table.table",
+    "Scan": "shoal.table.scan",
+    "Write": "shoal.table.write",
+    "Committed": "shoal.table.staged",
+    **dict.fromkeys(
+        ("Clock", "ManualClock", "ManualScheduler", "Scheduler", "SystemClock", "ThreadScheduler"), "shoal.clock"
+    ),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from shoal.clock import ManualScheduler, Scheduler, SystemClock
 from shoal.errors import BadRequest, CommitUnknown, Conflict, Fenced, NotFound
 from shoal.flow.checkpoint import Checkpoint, last_checkpoint
 from shoal.option_values import parse_duration
+from shoal.options import check
 from shoal.table.staged import Committed
 from shoal.table.table import option_map
 
@@ -234,6 +235,7 @@ def _open_table(job: Job) -> Table:
 def _create_table(job: Job) -> Table:
     source = job.source
     primary_key = source.primary_key if job.primary_key is None else job.primary_key
+    check(option_map(job.options), "create", has_primary_key=bool(primary_key))
     if primary_key and "bucket" not in job.options:
         # Paimon's default is a dynamic number, which writers here do not do yet: better no table than one to drop again
         raise BadRequest(

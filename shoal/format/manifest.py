@@ -147,8 +147,8 @@ def encode_list(metas: Sequence[ManifestMeta], compression: str) -> bytes:
     rows = [
         (
             VERSION, m.file_name, m.file_size, m.added, m.deleted, m.partition_stats.min_values,
-            m.partition_stats.max_values, m.partition_stats.encoded_null_counts, m.schema_id, m.min_bucket, m.max_bucket,
-            m.min_level, m.max_level, m.min_row_id, m.max_row_id,
+            m.partition_stats.max_values, m.partition_stats.encoded_null_counts, m.schema_id, m.min_bucket,
+            m.max_bucket, m.min_level, m.max_level, m.min_row_id, m.max_row_id,
         )
         for m in metas
     ]  # fmt: skip
@@ -283,8 +283,8 @@ def entries_of(table: pa.RecordBatch | pa.Table) -> list[Entry]:
          level, extra, created, deletes, index, source, cols, external, row_id, write_cols) = r  # fmt: skip
         keys, values = Stats(k0, k1, kn), Stats(v0, v1, vn)
         file = DataFile(
-            name, size, rows, min_key, max_key, keys, values, s0, s1, schema_id, level, tuple(extra or ()), created, deletes,
-            index, source, _tuple(cols), external, row_id, _tuple(write_cols),
+            name, size, rows, min_key, max_key, keys, values, s0, s1, schema_id, level, tuple(extra or ()), created,
+            deletes, index, source, _tuple(cols), external, row_id, _tuple(write_cols),
         )  # fmt: skip
         out.append(Entry(kind, partition, bucket, total, file))
     return out

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 
+# Most statements that do not parse are typos, or names that are also words of SQL.
+_READ_HINT = "look at that place; names that are words of SQL go in back-quotes"
+
+
 def parse(text: str, schema: pa.Schema) -> pc.Expression:
     """The expression of a predicate such as `dt = '2026-11-01' AND total > 100`.
 
@@ -93,13 +97,13 @@ def syntax_error(err: Exception, what: str) -> BadRequest:
     """sqlglot's complaint in one line, with the place."""
     found: list[dict[str, Any]] = getattr(err, "errors", None) or []
     if not found:
-        return BadRequest(f"cannot read the {what}: {_one_line(err)}")
+        return BadRequest(f"cannot read the {what}: {_one_line(err)}", hint=_READ_HINT)
     e = found[0]
     at = f"line {e['line']}, column {e['col']}"
     near_text = f" at '{e['highlight']}'" if e.get("highlight") else ""
     says = re.sub(r"Expected (.*?) but got <Token.*", r"expected \1", str(e["description"]), flags=re.DOTALL)
     says = re.sub(r"Required keyword: '(\w+)' missing for .*", "something is missing", says)
-    return BadRequest(f"cannot read the {what}: {says.rstrip('.')}{near_text} ({at})")
+    return BadRequest(f"cannot read the {what}: {says.rstrip('.')}{near_text} ({at})", hint=_READ_HINT)
 
 
 def resolve(name: str, names: Sequence[str], what: str = "column") -> str:

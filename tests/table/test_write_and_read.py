@@ -144,7 +144,7 @@ def test_deletes_need_a_key_and_append_tables_take_no_retractions(lake: Lake) ->
             w.delete([{"k": 1}])
         with pytest.raises(shoal.BadRequest, match="no primary key"):
             w.upsert([{"k": 1, "v": "a"}])
-        with pytest.raises(shoal.BadRequest, match="-U or -D"):
+        with pytest.raises(shoal.BadRequest, match="takes no -U or -D rows"):
             w.write([{"k": 1, "v": "a"}], [3])
 
 
