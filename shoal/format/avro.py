@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any
 
@@ -30,8 +30,21 @@ class _Damaged(Exception):
     """Raised inside generated code; the caller adds the file's name."""
 
 
+class OtherColumns(Exception):
+    """The file's schema has other columns than the ones collected so far: decode it apart."""
+
+
 def decode(data: bytes, path: str, wanted: frozenset[str] | None = None) -> tuple[int, Columns]:
     """(record count, columns by dotted path). Strings come as bytes; absent columns are left out."""
+    columns: Columns = {}
+    return decode_onto(columns, data, path, wanted), columns
+
+
+def decode_onto(columns: Columns, data: bytes, path: str, wanted: frozenset[str] | None = None) -> int:
+    """The record count; the records' values are added to `columns`, which every file must have the same of.
+
+    After an error `columns` holds parts of records: throw it away.
+    """
     schema, blocks = container(data, path)
     try:
         run, names = _decoder(schema, wanted)
@@ -39,7 +52,10 @@ def decode(data: bytes, path: str, wanted: frozenset[str] | None = None) -> tupl
         raise Unsupported(f"{path}: {err.message}") from err
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as err:
         raise Corrupt(f"{path}: the Avro schema in its header makes no sense", hint="the file is damaged") from err
-    columns: Columns = {n: [] for n in names}
+    if not columns:
+        columns.update((n, []) for n in names)
+    elif columns.keys() != names:
+        raise OtherColumns
     total = 0
     for count, raw in blocks:
         if not 0 <= count <= len(raw):
@@ -51,7 +67,7 @@ def decode(data: bytes, path: str, wanted: frozenset[str] | None = None) -> tupl
         if end != len(raw):
             raise Corrupt(f"{path}: a block of {len(raw)} bytes ends at {end}", hint="the file is damaged")
         total += count
-    return total, columns
+    return total
 
 
 def container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
@@ -65,6 +81,30 @@ def container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
 
 
 def _container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
+    schema, codec, p = _header(data, path)
+    sync = _slice(data, p, 16)
+    p += 16
+    blocks = []
+    while p < len(data):
+        count, p = read_long(data, p)
+        raw, p = _bytes(data, p)
+        if _slice(data, p, 16) != sync:
+            raise Corrupt(f"{path}: block marker at byte {p} does not match", hint="the file is damaged")
+        p += 16
+        blocks.append((count, _decompress(raw, codec, path)))
+    return schema, blocks
+
+
+# The last header read: the files of a table have the same one, byte for byte, up to its sync marker.
+_last_header: tuple[bytes, str, str] = (b"\0", "", "")
+
+
+def _header(data: bytes, path: str) -> tuple[str, str, int]:
+    """(schema, codec, where the header's sync marker is)."""
+    global _last_header
+    same, schema, codec = _last_header
+    if data.startswith(same):
+        return schema, codec, len(same)
     if data[:4] != MAGIC:
         raise Corrupt(f"{path}: not an Avro file (first bytes {data[:4]!r})")
     p, meta = 4, {}
@@ -80,21 +120,13 @@ def _container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
         for _ in range(n):
             key, p = _bytes(data, p)
             meta[key], p = _bytes(data, p)
-    sync = _slice(data, p, 16)
-    p += 16
     codec = meta.get(b"avro.codec", b"null").decode("ascii", "replace")
-    schema = meta.get(b"avro.schema")
-    if schema is None:
+    raw_schema = meta.get(b"avro.schema")
+    if raw_schema is None:
         raise Corrupt(f"{path}: the Avro header has no schema")
-    blocks = []
-    while p < len(data):
-        count, p = read_long(data, p)
-        raw, p = _bytes(data, p)
-        if _slice(data, p, 16) != sync:
-            raise Corrupt(f"{path}: block marker at byte {p} does not match", hint="the file is damaged")
-        p += 16
-        blocks.append((count, _decompress(raw, codec, path)))
-    return schema.decode("utf-8", "replace"), blocks
+    schema = raw_schema.decode("utf-8", "replace")
+    _last_header = data[:p], schema, codec
+    return schema, codec, p
 
 
 def _slice(b: bytes, p: int, n: int) -> bytes:
@@ -115,8 +147,7 @@ def _decompress(raw: bytes, codec: str, path: str) -> bytes:
 
     try:
         if codec == "zstandard":
-            with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
-                out = bytes(stream.read(MAX_BLOCK))
+            out = _unzstd(raw)
         elif codec == "deflate":
             out = zlib.decompressobj(-15).decompress(raw, MAX_BLOCK)
         elif codec == "snappy":
@@ -135,6 +166,38 @@ def _decompress(raw: bytes, codec: str, path: str) -> bytes:
     if len(out) >= MAX_BLOCK:
         raise Corrupt(f"{path}: a block decompresses to more than {MAX_BLOCK} bytes")
     return out
+
+
+def _unzstd(raw: bytes) -> bytes:
+    """A zstd frame. Ours tell their size, Java's do not; either way at most `MAX_BLOCK` bytes come out."""
+    import pyarrow as pa
+
+    size = _zstd_size(raw)
+    if size is not None and size < MAX_BLOCK:
+        known: bytes = pa.Codec("zstd").decompress(raw, size, asbytes=True)
+        return known
+    parts: list[bytes] = []
+    total, step = 0, 1 << 16
+    with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
+        # piece by piece: one read of the limit would allocate the limit
+        while total < MAX_BLOCK and (part := stream.read(min(step, MAX_BLOCK - total))):
+            parts.append(part)
+            total += len(part)
+            step = 1 << 22
+    return b"".join(parts)
+
+
+def _zstd_size(raw: bytes) -> int | None:
+    """The content size that a frame's header tells (RFC 8878, 3.1.1.1), or None."""
+    if raw[:4] != b"\x28\xb5\x2f\xfd" or len(raw) < 14:
+        return None
+    descriptor = raw[4]
+    flag, single = descriptor >> 6, descriptor >> 5 & 1
+    if flag == 0 and not single:
+        return None
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3]
+    width = (1, 2, 4, 8)[flag]
+    return int.from_bytes(raw[at : at + width], "little") + (256 if width == 2 else 0)
 
 
 def _snappy_size(raw: bytes) -> int:
@@ -218,7 +281,7 @@ _RAW_ARRAYS = "_NULL_COUNTS"
 
 
 @lru_cache(maxsize=64)
-def _decoder(schema: str, wanted: frozenset[str] | None) -> tuple[_Decode, list[str]]:
+def _decoder(schema: str, wanted: frozenset[str] | None) -> tuple[_Decode, Set[str]]:
     src = _Source(2)
     _read(src, json.loads(schema), "", wanted)
     body = src.lines or ["        pass"]
@@ -227,7 +290,7 @@ def _decoder(schema: str, wanted: frozenset[str] | None) -> tuple[_Decode, list[
     text = "\n".join([*head, "    for _ in range(count):", *body, "    return p"])
     space: dict[str, Any] = {"Damaged": _Damaged}
     exec(text, space)
-    return space["decode"], list(src.columns)
+    return space["decode"], dict.fromkeys(src.columns).keys()
 
 
 def _read_long(src: _Source, var: str) -> None:
@@ -293,7 +356,8 @@ def _read(src: _Source, schema: Any, path: str, wanted: frozenset[str] | None, o
         else:
             _read(src, t["items"], path, wanted, items)
         src.at -= 2
-        src.add(emit(f"b[{mark}:p]" if raw else items))
+        # an empty list would be one more object for the garbage collector to visit
+        src.add(emit(f"b[{mark}:p]" if raw else f"{items} or ()"))
     else:
         raise Unsupported(f"Avro type {kind} in field {path}")
 

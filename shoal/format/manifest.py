@@ -193,7 +193,7 @@ _COLUMNS = (
 )  # fmt: skip
 _WANTED = frozenset([c[1] for c in _COLUMNS] + ["_VERSION"])
 # Fields that every version has; the others may be absent and read as null.
-_REQUIRED = frozenset(c[0] for c in _COLUMNS[: [c[0] for c in _COLUMNS].index("extra_files") + 1])
+_REQUIRED_PATHS = frozenset(c[1] for c in _COLUMNS[: [c[0] for c in _COLUMNS].index("extra_files") + 1]) | {"_VERSION"}
 
 
 def _arrow_type(kind: str) -> pa.DataType:
@@ -220,23 +220,25 @@ def decode_many(files: Sequence[tuple[bytes, str]]) -> list[pa.RecordBatch]:
 
     counts: list[int] = []
     columns: avro.Columns = {}
-    for data, path in files:
-        n, c = avro.decode(data, path, _WANTED)
-        _check_version(c, path)
-        for name, source, _ in _COLUMNS:
-            if source not in c:
-                if name in _REQUIRED and n:
-                    raise Corrupt(f"{path}: entries have no field {source}")
-                c[source] = [None] * n
-            if source in columns:
-                columns[source] += c[source]
-            else:
-                columns[source] = c[source]
+    for i, (data, path) in enumerate(files):
+        try:
+            n = avro.decode_onto(columns, data, path, _WANTED)
+        except avro.OtherColumns:  # another version wrote it
+            return decode_many(files[:i]) + decode_many(files[i:])
         counts.append(n)
+    if any(counts):
+        # what is wrong with one file is found once for all; then each by itself says which one it is
+        missing = _REQUIRED_PATHS - columns.keys()
+        if len(files) > 1 and (missing or set(columns["_VERSION"]) != {VERSION}):
+            return [decode_entries(data, path) for data, path in files]
+        for name in sorted(missing):
+            raise Corrupt(f"{files[0][1]}: entries have no field {name}")
+        _check_version(columns, files[0][1])
+    total = sum(counts)
     arrays = []
     for _, source, kind in _COLUMNS:
         try:
-            arrays.append(pa.array(columns.get(source, []), _arrow_type(kind)))
+            arrays.append(pa.array(columns.get(source) or [None] * total, _arrow_type(kind)))
         except (pa.ArrowException, OverflowError, UnicodeDecodeError) as err:
             if len(files) > 1:
                 return [decode_entries(data, path) for data, path in files]  # the one at fault names itself

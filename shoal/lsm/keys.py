@@ -86,6 +86,8 @@ def _byte_words(column: pa.Array) -> list[Array]:
     longest = int(lengths.max())
     if longest > _WIDE:
         return [_rank(column)]
+    if longest >= 8 and int(lengths.min()) == longest:
+        return _fixed_words(column, longest)
     count = max(1, (longest + 7) // 8)
     padded, _ = padded_bytes(column, 8 * count)
     words = np.ascontiguousarray(padded).view(">u8")
@@ -93,6 +95,23 @@ def _byte_words(column: pa.Array) -> list[Array]:
     if int(lengths.min()) != longest:  # the length as last word: "a" sorts before "a\0"
         out.append(lengths.astype(U64))
     return out
+
+
+def _fixed_words(column: pa.Array, width: int) -> list[Array]:
+    """Words of values that are all `width` >= 8 bytes long, read where they lie: no padding, one pass a word."""
+    offsets, data = byte_buffers(column)
+    n, start = len(column), int(offsets[0])
+
+    def at(offset: int) -> Array:
+        there = np.ndarray((n,), ">u8", buffer=data, offset=start + offset, strides=(width,))
+        return there.astype(U64)
+
+    words = [at(8 * i) for i in range(width // 8)]
+    rest = width % 8
+    if rest:
+        # the last eight bytes, without those that the word before holds
+        words.append(at(width - 8) << U64(64 - 8 * rest))
+    return words
 
 
 def _rank(column: pa.Array) -> Array:
@@ -108,26 +127,35 @@ def _rank(column: pa.Array) -> Array:
 def pack(words: Sequence[Array]) -> list[tuple[Array, int]]:
     """Fewer, narrower words of the same order, each with its number of bits.
 
-    Subtracts each word's minimum, drops trailing zero bits and joins neighbours that fit 64 bits. In a block, which
-    is a narrow key range, this removes what the keys have in common.
+    Drops the bits that a word's rows have in common, in front and behind, and joins neighbours that fit 64 bits. In a
+    block, which is a narrow key range, that is often most of them.
     """
+    if len(words) == 1:
+        return [(words[0], 64)]
     out: list[tuple[Array, int]] = []
     for w in words:
-        low, high = w.min(), w.max()
-        if low == high:
+        base = w[0]
+        u = w ^ base
+        varying = int(np.bitwise_or.reduce(u))
+        if not varying:
             continue
-        u, span = w - low, int(high) - int(low)
-        if not span & 0xFF:
-            used = int(np.bitwise_or.reduce(u))
-            shift = (used & -used).bit_length() - 1
-            u, span = u >> U64(shift), span >> shift
-        bits = span.bit_length()
-        if out and out[-1][1] + bits <= 64:
-            previous, width = out.pop()
-            out.append(((previous << U64(bits)) | u, width + bits))
-        else:
-            out.append((u, bits))
+        shift = (varying & -varying).bit_length() - 1
+        bits = varying.bit_length() - shift
+        # back from the difference: what varies keeps its value, what is in common becomes zero
+        np.bitwise_xor(u, base & U64(varying), out=u)
+        if shift:
+            np.right_shift(u, U64(shift), out=u)
+        _join(out, u, bits)
     return out or [(np.zeros(len(words[0]), U64), 1)]
+
+
+def _join(packed: list[tuple[Array, int]], word: Array, bits: int) -> None:
+    """Add a word of so many bits, in what is left of the last one where it fits."""
+    if packed and packed[-1][1] + bits <= 64:
+        previous, width = packed.pop()
+        word = (previous << U64(bits)) | word
+        bits += width
+    packed.append((word, bits))
 
 
 def stable_order(words: Sequence[Array]) -> tuple[Array, Array]:
@@ -171,11 +199,15 @@ def _ranked_prefix(packed: list[tuple[Array, int]]) -> list[tuple[Array, int]]:
     if len(begins) * 3 > len(word):
         return packed
     heads = word[begins]
-    order = np.argsort(heads)
+    order = np.argsort(heads, kind="stable")
+    ascending = np.cumsum(_starts(heads[order])) - 1
     rank = np.empty(len(heads), U64)
-    rank[order] = np.cumsum(_starts(heads[order])).astype(U64)
+    rank[order] = ascending
     lengths = np.diff(np.append(begins, len(word)))
-    return pack([np.repeat(rank, lengths), *(w for w, _ in packed[1:])])
+    out = [(np.repeat(rank, lengths), max(1, int(ascending[-1]).bit_length()))]
+    for w, bits in packed[1:]:
+        _join(out, w, bits)
+    return out
 
 
 def _starts(ordered: Array) -> Array:

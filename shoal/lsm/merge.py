@@ -27,10 +27,10 @@ SEQUENCE, KIND = "_SEQUENCE_NUMBER", "_VALUE_KIND"
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
 
 # Part of the budget that loaded rows may take: folding a block copies it, and decoders hold pages of their own.
-_LOADED_SHARE = 0.25
+_LOADED_SHARE = 0.12
 _BATCH_ROWS = (512, 65_536)
 # Rows folded at once. More do not fit the CPU's cache; fewer cost more calls than they are worth.
-_BLOCK_ROWS = 262_144
+_BLOCK_ROWS = 131_072
 
 Open = Callable[[int], "Iterator[pa.RecordBatch]"]
 
@@ -70,9 +70,9 @@ def merge_runs(
 ) -> Iterator[pa.RecordBatch]:
     """Merged rows with `columns`, in batches.
 
-    Batches of the runs must hold the keys, the row kind, `columns`, and the sequence columns where
-    `needs_sequence` says so. `ordered` gives ascending keys; without it rows of a block come in the order of their
-    runs, which saves a copy.
+    Batches of the runs must hold the keys, `columns`, the row kind (unless no file holds a retraction), and the
+    sequence columns where `needs_sequence` says so. `ordered` gives ascending keys; without it rows of a block come
+    in the order of their runs, which saves a copy.
     """
     by_age = sorted(runs, key=lambda r: r.sequences)
     sequenced = needs_sequence([r.sequences for r in runs], rules)
@@ -108,7 +108,7 @@ def merge_unsorted(table: pa.Table, rules: Rules) -> pa.Table:
     if not rules.sequence_fields and not rules.ignore_delete:
         return table.take(_indices(last_by_key(words)))
     order, first = _sequenced_order([table], words, rules)
-    return table.take(_indices(_winners(order, first, table.column(KIND), rules)))
+    return table.take(_indices(_winners(order, first, _kinds([table]), rules)))
 
 
 def sort_unsorted(table: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -132,9 +132,9 @@ def _fold(
 
     words = _key_words(parts, rules.keys)
     order, first = _sequenced_order(parts, words, rules) if sequenced else stable_order(words)
-    kinds = np.concatenate([_kinds(p) for p in parts])
+    kinds = _kinds(parts)
     winners = _winners(order, first, kinds, rules)
-    if drop_deletes and kinds.any():
+    if drop_deletes and kinds is not None and kinds.any():
         kept = kinds[winners]
         winners = winners[(kept == INSERT) | (kept == UPDATE_AFTER)]
     names = list(columns)
@@ -142,13 +142,13 @@ def _fold(
         table = pa.Table.from_batches([p.select(names) for p in parts]).combine_chunks()
         yield from table.take(_indices(winners)).to_batches()
         return
-    keep = np.zeros(len(kinds), bool)
+    keep = np.zeros(len(order), bool)
     keep[winners] = True
     # one call for all parts: their count is runs times batches, and each call costs as much as thousands of rows
     yield from pa.Table.from_batches([p.select(names) for p in parts]).filter(pa.array(keep)).to_batches()
 
 
-def _winners(order: Array, first: Array, kinds: Any, rules: Rules) -> Array:
+def _winners(order: Array, first: Array, kinds: Array | None, rules: Rules) -> Array:
     """Row number of the surviving version of each key: the last one, retractions skipped where they are ignored."""
     n = len(order)
     if n == 0:
@@ -156,10 +156,10 @@ def _winners(order: Array, first: Array, kinds: Any, rules: Rules) -> Array:
     last = np.empty(n, bool)
     last[-1] = True
     last[:-1] = first[1:]
-    if not rules.ignore_delete:
+    if not rules.ignore_delete or kinds is None:
         return order[last]
-    k = kinds if isinstance(kinds, np.ndarray) else kinds.to_numpy()
-    counts = (k[order] == INSERT) | (k[order] == UPDATE_AFTER) | (first & last)  # a lone version passes
+    k = kinds[order]
+    counts = (k == INSERT) | (k == UPDATE_AFTER) | (first & last)  # a lone version passes
     best = np.maximum.reduceat(np.where(counts, np.arange(n), -1), np.flatnonzero(first))
     return order[best[best >= 0]]
 
@@ -201,17 +201,19 @@ def _whole(parts: Sequence[pa.RecordBatch | pa.Table], name: str) -> pa.Array:
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
-def _kinds(batch: pa.RecordBatch) -> Array:
-    values: Array = batch.column(KIND).to_numpy()
-    return values
+def _kinds(parts: Sequence[pa.RecordBatch | pa.Table]) -> Array | None:
+    """Row kinds of the parts; None when they were not read, since no file holds a retraction."""
+    if KIND not in parts[0].schema.names:
+        return None
+    return np.concatenate([p.column(KIND).to_numpy() for p in parts])
 
 
 def _without_deletes(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    kinds = _kinds(batch)
+    kinds = _kinds([batch])
     batch = batch.select(list(columns))
-    if not kinds.any():
+    if kinds is None or not kinds.any():
         return batch
     return batch.filter(pa.array((kinds == INSERT) | (kinds == UPDATE_AFTER)))
 
@@ -235,6 +237,7 @@ class _Stream:
         self._budget = budget
         self._loaded: list[pa.RecordBatch] = []
         self._bytes = 0
+        self._row_bytes = 0.0
         self.ended = False
 
     def fill(self) -> bool:
@@ -244,8 +247,10 @@ class _Stream:
             if batch is None:
                 self.ended = True
             elif batch.num_rows:
+                size = batch.nbytes
+                self._row_bytes = size / batch.num_rows
                 self._loaded.append(batch)
-                self._count(batch.nbytes)
+                self._count(size)
         return bool(self._loaded)
 
     def _count(self, size: int) -> None:
@@ -273,8 +278,8 @@ class _Stream:
             batch = self._loaded[0]
             n = batch.num_rows if cut is None else self._upto(batch, cut)
             if n:
-                out.append(batch.slice(0, n))
-                self._count(-out[-1].nbytes)
+                out.append(batch if n == batch.num_rows else batch.slice(0, n))
+                self._count(-int(n * self._row_bytes))
             if n < batch.num_rows:
                 self._loaded[0] = batch.slice(n)
                 break

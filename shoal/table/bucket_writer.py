@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class BucketWriter:
-    """Made from the bucket's live files; fed by `flush`, emptied by `drain`."""
+    """Made from the bucket's live files (where it compacts); fed by `flush`, emptied by `drain`."""
 
     def __init__(
         self,
@@ -39,15 +39,14 @@ class BucketWriter:
         total_buckets: int,
         spec: FileSpec,
         live: Sequence[DataFile],
-        next_sequence: int = 0,
+        next_sequence: int,
     ) -> None:
         self.table = table
         self.partition = partition
         self.bucket = bucket
         self.total_buckets = total_buckets
         self.at = Bucket(table, partition, bucket, spec)
-        newest = max((f.max_sequence for f in live), default=-1)
-        self.next_sequence = max(next_sequence, newest + 1)
+        self.next_sequence = next_sequence
         self.stale = False
         # a writer that does not compact keeps no levels: they may hold thousands of runs
         compacts = bool(table.primary_key) and not table.options.write_only

@@ -125,7 +125,7 @@ class Metadata:
 
         def load() -> tuple[pa.RecordBatch, int]:
             table = manifest.decode_entries(self._read(path), f"{self._uri}/{path}")
-            return table, table.nbytes
+            return table, _ENTRY_BYTES * table.num_rows
 
         return self.cache.get((self._uri, path), load)
 
@@ -161,10 +161,12 @@ class Metadata:
             files = [(self._read(paths.manifest(n)), f"{self._uri}/{paths.manifest(n)}") for n in some]
             for n, table in zip(some, manifest.decode_many(files)):
                 fresh[n] = table
-                self.cache.put((self._uri, paths.manifest(n)), table, table.nbytes)
+                self.cache.put((self._uri, paths.manifest(n)), table, _ENTRY_BYTES * table.num_rows)
         return [fresh[n] if n in fresh else self.entries(n) for n in names]
 
 
+# What an entry takes in memory, about; asking Arrow for the bytes of many small slices costs more than decoding them.
+_ENTRY_BYTES = 700
 # Manifests decoded into one set of Arrow buffers: many small ones cost little more than one large one.
 _TOGETHER = 256
 

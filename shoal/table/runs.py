@@ -37,33 +37,31 @@ class BucketFiles:
         bucket: int,
         fields: Sequence[Field],
         *,
-        threads: bool = True,
         recent: RecentFiles | None = None,
     ) -> None:
         self._table = table
         self._partition = partition
         self._bucket = bucket
         self._fields = tuple(fields)
-        self._threads = threads
         self._recent = recent
         self._columns: dict[int, list[Column]] = {}  # by schema id
 
-    def reader(self, file: DataFile) -> DataReader:
+    def reader(self, file: DataFile, *, threads: bool = False) -> DataReader:
         columns = self._columns.get(file.schema_id)
         if columns is None:
             schema = self._table.metadata.schema(file.schema_id)
             columns = self._columns[file.schema_id] = columns_for(self._fields, schema.file_fields, file.file_name)
         path = self._table.file_path(self._partition, self._bucket, file)
-        return DataReader(self._table.store, path, columns, threads=self._threads)
+        return DataReader(self._table.store, path, columns, threads=threads)
 
-    def batches(self, files: Sequence[DataFile], rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of the files, one file after the other."""
+    def batches(self, files: Sequence[DataFile], rows: int, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows of the files, one file after the other. `threads` decode the columns of a batch side by side."""
         for f in files:
             here = self._recent.get(f.file_name) if self._recent else None
             if here is not None:
                 yield from (self._shape(b) for b in here)
             else:
-                yield from self.reader(f).batches(rows)
+                yield from self.reader(f, threads=threads).batches(rows)
 
     def _shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa

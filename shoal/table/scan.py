@@ -32,17 +32,27 @@ if TYPE_CHECKING:
     from shoal.table.table import Table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Split:
-    """Files of one bucket that are read together. `sections` do not overlap; each is its sorted runs."""
+    """The files of one bucket, read together. Decoded when somebody asks: a plan of many splits costs little."""
 
+    table: Table
     partition: bytes
     bucket: int
-    sections: tuple[Section, ...]
+    entries: pa.Table
 
-    @property
-    def files(self) -> list[DataFile]:
-        return [f for section in self.sections for run in section for f in run]
+    @cached_property
+    def files(self) -> tuple[DataFile, ...]:
+        """Append tables: in order of arrival."""
+        files = [e.file for e in entries_of(self.entries)]
+        if not self.table.primary_key:
+            files.sort(key=lambda f: (f.min_sequence, f.file_name))
+        return tuple(files)
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """Sections that do not overlap, each as its sorted runs."""
+        return tuple(sections(self.files, self.table.bounds)) if self.table.primary_key else ((self.files,),)
 
     @property
     def runs(self) -> int:
@@ -64,6 +74,13 @@ class Plan:
         """One split a bucket, buckets in order."""
         return list(self._splits())
 
+    @property
+    def rows(self) -> int:
+        """Rows of the files before merging."""
+        import pyarrow.compute as pc
+
+        return pc.sum(self.entries.column("row_count")).as_py() or 0
+
     def _splits(self) -> Iterator[Split]:
         import numpy as np
         import pyarrow as pa
@@ -76,17 +93,12 @@ class Plan:
         code = encoded.indices.to_numpy().astype(np.int64) * (int(buckets.max()) + 3) + buckets + 2
         order = np.argsort(code, kind="stable")
         starts = np.flatnonzero(np.append(True, np.diff(code[order]) != 0))
-        keyed = bool(self.table.primary_key)
-        for a, b in zip(starts, np.append(starts[1:], n)):
-            entries = entries_of(self.entries.take(pa.array(order[a:b])))
-            files = [e.file for e in entries]
-            parts: Sequence[Section]
-            if keyed:
-                parts = sections(files, self.table.bounds)
-            else:
-                files.sort(key=lambda f: (f.min_sequence, f.file_name))
-                parts = [(tuple(files),)]
-            yield Split(entries[0].partition, entries[0].bucket, tuple(parts))
+        partitions = encoded.dictionary.to_pylist()
+        sorted_entries = self.entries.take(pa.array(order))
+        for a, b in zip(starts.tolist(), [*starts[1:].tolist(), n]):
+            first = int(order[a])
+            partition = partitions[encoded.indices[first].as_py()]
+            yield Split(self.table, partition, int(buckets[first]), sorted_entries.slice(a, b - a))
 
 
 @dataclass(frozen=True, slots=True)

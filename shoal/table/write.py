@@ -218,17 +218,20 @@ class Write:
         key = (group.partition, group.bucket)
         found = self._writers.get(key)
         if found is None:
-            live = self._restore(group.partition, group.bucket)
+            live, newest = self._restore(group.partition, group.bucket)
             spec = self._files.spec(group.partition, group.bucket)
-            first = self._sequences.get(key, 0)
+            first = max(self._sequences.get(key, 0), newest + 1)
             found = BucketWriter(self.table, *key, self._count, spec, live, first)
             self._writers[key] = found
         return found
 
-    def _restore(self, partition: bytes, bucket: int) -> list[DataFile]:
-        """Live files of a bucket; none for append tables without buckets, which look at nothing."""
+    def _restore(self, partition: bytes, bucket: int) -> tuple[list[DataFile], int]:
+        """(live files of a bucket, its newest sequence number or -1).
+
+        Append tables without buckets look at nothing, writers that do not compact only at the number.
+        """
         if self._count < 0:
-            return []
+            return [], -1
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -237,10 +240,15 @@ class Write:
             self._live = self.table.metadata.live(newest)
             if not self._writers:
                 self._base = newest.id if newest else 0
-        here = self._live.filter(pc.equal(self._live.column("partition"), pa.scalar(partition, pa.binary())))
-        there = {n for n in pc.unique(here.column("total_buckets")).to_pylist() if n > 0}
+        narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
+        in_partition = pc.equal(narrow.column("partition"), pa.scalar(partition, pa.binary()))
+        there = {n for n in pc.unique(narrow.filter(in_partition).column("total_buckets")).to_pylist() if n > 0}
         check_bucket_count(self.table, self._count, there)
-        return [e.file for e in entries_of(here.filter(pc.equal(here.column("bucket"), bucket)))]
+        here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), bucket))
+        newest = pc.max(narrow.filter(here).column("max_sequence")).as_py()
+        if newest is None or self.table.options.write_only or not self.table.primary_key:
+            return [], -1 if newest is None else newest
+        return [e.file for e in entries_of(self._live.filter(here))], newest
 
     # ---- commit
 
