@@ -7,6 +7,7 @@ import errno
 import multiprocessing
 import os
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,22 +140,24 @@ def test_a_really_full_disk_leaves_nothing_half_written(small_disk: LocalStore) 
 
 
 @pytest.fixture
-def forbidden(tmp_path: Path) -> Iterator[LocalStore]:
+def forbidden() -> Iterator[LocalStore]:
     """A store with a file `locked/a`, whose folder this process may neither read nor change."""
-    store = LocalStore(tmp_path / "lake")
-    store.put("locked/a", b"x")
-    locked = Path(store.root, "locked")
-    locked.chmod(0)
-    root = os.geteuid() == 0
-    if root:
-        for parent in locked.parents:
-            if parent.is_relative_to(tmp_path.parent.parent):
-                parent.chmod(0o755)
-        os.seteuid(65534)
-    yield store
-    if root:
-        os.seteuid(0)
-    locked.chmod(0o755)
+    # not in tmp_path: pytest's own folders are closed to the user that root becomes below
+    with tempfile.TemporaryDirectory() as top:
+        Path(top).chmod(0o755)
+        store = LocalStore(Path(top) / "lake")
+        store.put("locked/a", b"x")
+        locked = Path(store.root, "locked")
+        locked.chmod(0)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)
+        try:
+            yield store
+        finally:
+            if root:
+                os.seteuid(0)
+            locked.chmod(0o755)
 
 
 def test_missing_rights_are_named_with_a_hint(forbidden: LocalStore) -> None:
