@@ -13,6 +13,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from shoal.errors import Corrupt, Unsupported
@@ -37,15 +38,27 @@ class OtherColumns(Exception):
 def decode(data: bytes, path: str, wanted: frozenset[str] | None = None) -> tuple[int, Columns]:
     """(record count, columns by dotted path). Strings come as bytes; absent columns are left out."""
     columns: Columns = {}
-    return decode_onto(columns, data, path, wanted), columns
+    return decode_onto(columns, [(data, path)], wanted)[0], columns
 
 
-def decode_onto(columns: Columns, data: bytes, path: str, wanted: frozenset[str] | None = None) -> int:
-    """The record count; the records' values are added to `columns`, which every file must have the same of.
+def decode_onto(
+    columns: Columns, files: Sequence[tuple[bytes, str]], wanted: frozenset[str] | None = None
+) -> list[int]:
+    """The record count of each file; the records' values are added to `columns`.
 
-    After an error `columns` holds parts of records: throw it away.
+    `OtherColumns` when the files do not all have the same columns. After an error `columns` holds parts of records.
     """
-    schema, blocks = container(data, path)
+    parsed = [(*_parse(data, path), path) for data, path in files]
+    raw = iter(_inflate([(block, codec, path) for _, codec, blocks, path in parsed for _, block in blocks]))
+    return [
+        _decode_blocks(columns, schema, [(n, next(raw)) for n, _ in blocks], path, wanted)
+        for schema, _, blocks, path in parsed
+    ]
+
+
+def _decode_blocks(
+    columns: Columns, schema: str, blocks: Sequence[tuple[int, bytes]], path: str, wanted: frozenset[str] | None
+) -> int:
     try:
         run, names = _decoder(schema, wanted)
     except Unsupported as err:
@@ -70,29 +83,48 @@ def decode_onto(columns: Columns, data: bytes, path: str, wanted: frozenset[str]
     return total
 
 
+def _inflate(blocks: Sequence[tuple[bytes, str, str]]) -> list[bytes]:
+    """Blocks of (bytes, codec, path), decompressed. Many small zstd frames go through the decoder in one call."""
+    import pyarrow as pa
+
+    sizes = [_zstd_size(raw) if codec == "zstandard" else None for raw, codec, _ in blocks]
+    known = [s for s in sizes if s is not None]
+    if len(blocks) > 1 and len(known) == len(blocks) and sum(known) < MAX_BLOCK:
+        try:
+            whole: bytes = _codec("zstd").decompress(b"".join(raw for raw, _, _ in blocks), sum(known), asbytes=True)
+        except (OSError, pa.ArrowException):
+            pass  # one of them is damaged: each by itself says which
+        else:
+            ends = list(accumulate(known))
+            return [whole[end - size : end] for end, size in zip(ends, known)]
+    return [_decompress(raw, codec, path) for raw, codec, path in blocks]
+
+
 def container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
     """(writer schema as JSON text, [(record count, decompressed block)])."""
+    schema, codec, blocks = _parse(data, path)
+    return schema, [(n, _decompress(raw, codec, path)) for n, raw in blocks]
+
+
+def _parse(data: bytes, path: str) -> tuple[str, str, list[tuple[int, bytes]]]:
+    """(schema, codec, [(record count, compressed block)])."""
     try:
-        return _container(data, path)
+        schema, codec, p = _header(data, path)
+        sync = _slice(data, p, 16)
+        p += 16
+        blocks = []
+        while p < len(data):
+            count, p = read_long(data, p)
+            raw, p = _bytes(data, p)
+            if _slice(data, p, 16) != sync:
+                raise Corrupt(f"{path}: block marker at byte {p} does not match", hint="the file is damaged")
+            p += 16
+            blocks.append((count, raw))
     except IndexError as err:
         raise Corrupt(
             f"{path}: the file ends in the middle of a block ({len(data)} bytes)", hint="it is cut off"
         ) from err
-
-
-def _container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
-    schema, codec, p = _header(data, path)
-    sync = _slice(data, p, 16)
-    p += 16
-    blocks = []
-    while p < len(data):
-        count, p = read_long(data, p)
-        raw, p = _bytes(data, p)
-        if _slice(data, p, 16) != sync:
-            raise Corrupt(f"{path}: block marker at byte {p} does not match", hint="the file is damaged")
-        p += 16
-        blocks.append((count, _decompress(raw, codec, path)))
-    return schema, blocks
+    return schema, codec, blocks
 
 
 # The last header read: the files of a table have the same one, byte for byte, up to its sync marker.
@@ -152,7 +184,7 @@ def _decompress(raw: bytes, codec: str, path: str) -> bytes:
             out = zlib.decompressobj(-15).decompress(raw, MAX_BLOCK)
         elif codec == "snappy":
             size = _snappy_size(raw)
-            out = pa.Codec("snappy").decompress(raw[:-4], min(size, MAX_BLOCK), asbytes=True)
+            out = _codec("snappy").decompress(raw[:-4], min(size, MAX_BLOCK), asbytes=True)
             if zlib.crc32(out) != int.from_bytes(raw[-4:], "big"):
                 raise Corrupt(f"{path}: a block's checksum does not match", hint="the file is damaged")
         elif codec == "bzip2":
@@ -168,13 +200,20 @@ def _decompress(raw: bytes, codec: str, path: str) -> bytes:
     return out
 
 
+@lru_cache(maxsize=8)
+def _codec(name: str) -> Any:
+    import pyarrow as pa
+
+    return pa.Codec(name)
+
+
 def _unzstd(raw: bytes) -> bytes:
     """A zstd frame. Ours tell their size, Java's do not; either way at most `MAX_BLOCK` bytes come out."""
     import pyarrow as pa
 
     size = _zstd_size(raw)
     if size is not None and size < MAX_BLOCK:
-        known: bytes = pa.Codec("zstd").decompress(raw, size, asbytes=True)
+        known: bytes = _codec("zstd").decompress(raw, size, asbytes=True)
         return known
     parts: list[bytes] = []
     total, step = 0, 1 << 16
@@ -234,13 +273,12 @@ def _compress(raw: bytes, codec: str) -> bytes:
     if codec == "deflate":
         c = zlib.compressobj(wbits=-15)
         return c.compress(raw) + c.flush()
-    import pyarrow as pa
 
     if codec == "zstandard":
-        out: bytes = pa.Codec("zstd").compress(raw, asbytes=True)
+        out: bytes = _codec("zstd").compress(raw, asbytes=True)
         return out
     if codec == "snappy":
-        packed: bytes = pa.Codec("snappy").compress(raw, asbytes=True)
+        packed: bytes = _codec("snappy").compress(raw, asbytes=True)
         return packed + zlib.crc32(raw).to_bytes(4, "big")
     if codec == "bzip2":
         import bz2

@@ -7,7 +7,9 @@ by name, so files of any version since 0.4 decode; what is written equals Java's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -218,14 +220,12 @@ def decode_many(files: Sequence[tuple[bytes, str]]) -> list[pa.RecordBatch]:
     """The entry tables of several manifests; small ones share their Arrow buffers, which makes them cheap."""
     import pyarrow as pa
 
-    counts: list[int] = []
     columns: avro.Columns = {}
-    for i, (data, path) in enumerate(files):
-        try:
-            n = avro.decode_onto(columns, data, path, _WANTED)
-        except avro.OtherColumns:  # another version wrote it
-            return decode_many(files[:i]) + decode_many(files[i:])
-        counts.append(n)
+    try:
+        with _collector_paused():
+            counts = avro.decode_onto(columns, files, _WANTED)
+    except avro.OtherColumns:  # several versions wrote them
+        return [decode_entries(data, path) for data, path in files]
     if any(counts):
         # what is wrong with one file is found once for all; then each by itself says which one it is
         missing = _REQUIRED_PATHS - columns.keys()
@@ -253,6 +253,18 @@ def decode_many(files: Sequence[tuple[bytes, str]]) -> list[pa.RecordBatch]:
     return out
 
 
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without the cyclic garbage collector, which would walk 100,000 new objects that have no cycles."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
 def encode_entries(entries: Iterable[Entry]) -> list[bytes]:
     """Each entry's Avro bytes; `write_entries` makes a file of them."""
     rows = []
@@ -277,19 +289,22 @@ _NAMES = tuple(c[0] for c in _COLUMNS)
 
 
 def entries_of(table: pa.RecordBatch | pa.Table) -> list[Entry]:
-    """Entry objects of an entry table. For the few rows that survived planning, not for whole tables."""
-    columns = [table.column(n).to_pylist() for n in _NAMES]
-    out = []
-    for r in zip(*columns):
-        (kind, partition, bucket, total, name, size, rows, min_key, max_key, k0, k1, kn, v0, v1, vn, s0, s1, schema_id,
-         level, extra, created, deletes, index, source, cols, external, row_id, write_cols) = r  # fmt: skip
-        keys, values = Stats(k0, k1, kn), Stats(v0, v1, vn)
-        file = DataFile(
-            name, size, rows, min_key, max_key, keys, values, s0, s1, schema_id, level, tuple(extra or ()), created,
-            deletes, index, source, _tuple(cols), external, row_id, _tuple(write_cols),
-        )  # fmt: skip
-        out.append(Entry(kind, partition, bucket, total, file))
-    return out
+    """Entry objects of an entry table. For the rows that survived planning, not for whole tables."""
+    (kinds, partitions, buckets, totals, names, sizes, rows, min_keys, max_keys, k0, k1, kn, v0, v1, vn, s0, s1,
+     schemas, levels, extra, created, deletes, index, source, covered, external, row_ids, write_cols) = (
+        table.column(n).to_pylist() for n in _NAMES
+    )  # fmt: skip
+    files = map(
+        DataFile, names, sizes, rows, min_keys, max_keys, map(Stats, k0, k1, kn), map(Stats, v0, v1, vn), s0, s1,
+        schemas, levels, map(_some, extra), created, deletes, index, source, map(_tuple, covered), external, row_ids,
+        map(_tuple, write_cols),
+    )  # fmt: skip
+    with _collector_paused():
+        return list(map(Entry, kinds, partitions, buckets, totals, files))
+
+
+def _some(values: list[str] | None) -> tuple[str, ...]:
+    return tuple(values) if values else ()
 
 
 def _tuple(values: list[str] | None) -> tuple[str, ...] | None:
@@ -307,4 +322,4 @@ def partition_stats(partitions: Sequence[bytes], types: Sequence[DataType]) -> S
         lows.append(min(values, key=lambda v: order_key(t, v), default=None))
         highs.append(max(values, key=lambda v: order_key(t, v), default=None))
         nulls.append(sum(rows[p][i] is None for p in partitions) if len(values) < len(rows) else 0)
-    return Stats(encode(types, lows), encode(types, highs), tuple(nulls))
+    return Stats.of(encode(types, lows), encode(types, highs), tuple(nulls))

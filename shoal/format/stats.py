@@ -62,7 +62,7 @@ def value_stats(
 def _stats(fields: Sequence[Field], bounds: Sequence[ColumnBounds]) -> Stats:
     # a type that BinaryRow bounds never hold (nested) keeps its slot as a null of one byte
     types = [f.type if not f.type.is_nested else _SLOT for f in fields]
-    return Stats(
+    return Stats.of(
         encode(types, [b.low for b in bounds]), encode(types, [b.high for b in bounds]), tuple(b.nulls for b in bounds)
     )
 

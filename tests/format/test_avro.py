@@ -15,9 +15,9 @@ from shoal.format.manifest import ManifestMeta
 
 
 def entry(i: int) -> Entry:
-    stats = Stats(bytes([i % 256]) * 12, b"x" * 20, (None, 0, i * 1000))
+    stats = Stats.of(bytes([i % 256]) * 12, b"x" * 20, (None, 0, i * 1000))
     file = DataFile(
-        f"data-{i}.parquet", 10**i, i, b"k" * 12, b"", stats, Stats(null_counts=None), -1, 2**62, i, i % 6,
+        f"data-{i}.parquet", 10**i, i, b"k" * 12, b"", stats, Stats(encoded_null_counts=None), -1, 2**62, i, i % 6,
         extra_files=("a.index",) * (i % 3), creation_ms=None if i % 2 else 1_700_000_000_000, delete_row_count=i,
         embedded_index=None if i % 3 else b"\0\1", file_source=i % 2, value_stats_cols=None if i % 2 else ("ä", "b"),
         external_path=None, first_row_id=i, write_cols=(),
@@ -65,7 +65,7 @@ def test_what_fastavro_writes_is_read_with_fields_resolved_by_name() -> None:
     }  # fmt: skip
     out = io.BytesIO()
     fastavro.writer(out, schema, [row, row])
-    meta = ManifestMeta("manifest-x", 5, 1, 2, Stats(b"a", b"b", (3, None)), 0)
+    meta = ManifestMeta("manifest-x", 5, 1, 2, Stats.of(b"a", b"b", (3, None)), 0)
     assert manifest.decode_list(out.getvalue(), "l") == (meta, meta)
 
 

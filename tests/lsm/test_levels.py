@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import BadRequest, Conflict, Corrupt
-from shoal.format.datafile import EMPTY_ROW, DataFile, Stats
+from shoal.format.datafile import DataFile, Stats
 from shoal.lsm.levels import Key, Levels, Run
 from shoal.lsm.sections import sections
 
@@ -30,8 +30,8 @@ def a_file(
         row_count=1,
         min_key=b"%d" % low,
         max_key=b"%d" % high,
-        key_stats=Stats(EMPTY_ROW, EMPTY_ROW, ()),
-        value_stats=Stats(EMPTY_ROW, EMPTY_ROW, ()),
+        key_stats=Stats(),
+        value_stats=Stats(),
         min_sequence=seq[0],
         max_sequence=seq[1],
         schema_id=0,

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import BadRequest
-from shoal.format.datafile import EMPTY_ROW, DataFile, Stats
+from shoal.format.datafile import DataFile, Stats
 from shoal.lsm.levels import Files, Key, Levels
 from shoal.lsm.pick import Memory, OffPeak, Policy, choose, pick, policy_of, should_wait, task
 
@@ -41,7 +41,7 @@ def a_file(
     seq: tuple[int, int] = (0, 0),
     age: int = 0,
 ) -> DataFile:
-    none = Stats(EMPTY_ROW, EMPTY_ROW, ())
+    none = Stats()
     return DataFile(
         name,
         size,
