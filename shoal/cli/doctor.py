@@ -13,7 +13,8 @@ from shoal.cli.warehouse import open_table
 
 def _check(args: Namespace) -> int:
     table = open_table(args)
-    from shoal.doctor.debt import debt, physical
+    from shoal.doctor.debt import debt
+    from shoal.doctor.physical import physical
     from shoal.doctor.report import check, check_text, judge, to_json
     from shoal.doctor.sample import live_entries, sample
 

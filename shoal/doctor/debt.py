@@ -37,8 +37,6 @@ from shoal.format import paths
 from shoal.format.schema import Schema
 from shoal.format.snapshot import Snapshot
 from shoal.options import Options
-from shoal.store.base import Store
-from shoal.store.wrappers import ReadOnlyStore
 from shoal.table.metadata import Metadata
 
 if TYPE_CHECKING:
@@ -205,15 +203,15 @@ class Debt:
             "snapshots": dict(self.snapshots),
             "commits": self.commits,
             "checkpoint_interval_s": self.interval_s,
-            "made": {**_dicts(self.made), "total": self.files_made.to_dict()},
+            "made": {**dicts(self.made), "total": self.files_made.to_dict()},
             "upgraded": self.upgraded.to_dict(),
             "removed": self.removed.to_dict(),
             "live": None if live is None else {
                 "data": live.data.to_dict(), "level0": live.level0.to_dict(), "sidecars": live.sidecars,
-                "levels": _dicts({str(k): v for k, v in live.levels.items()}), "metadata": _dicts(live.metadata),
+                "levels": dicts({str(k): v for k, v in live.levels.items()}), "metadata": dicts(live.metadata),
                 "mean_files_per_snapshot": live.mean_files, "max_files": live.max_files,
             },
-            "retained": None if self.retained is None else _dicts(self.retained),
+            "retained": None if self.retained is None else dicts(self.retained),
             "files_per_minute": None if self.per_minute is None else {
                 **self.per_minute, "total": self.files_per_minute
             },
@@ -245,7 +243,7 @@ def total(counts: Iterable[Count]) -> Count:
     return sum(counts, NOTHING)
 
 
-def _dicts(counts: Mapping[str, Count]) -> dict[str, dict[str, int]]:
+def dicts(counts: Mapping[str, Count]) -> dict[str, dict[str, int]]:
     return {name: c.to_dict() for name, c in counts.items()}
 
 
@@ -580,74 +578,3 @@ def _over_time(moves: _Moves, end: Ints, n: int) -> tuple[Any, Ints]:  # Any: an
     still = highest < 0
     sums[still], highest[still] = end[still] * n, end[still]
     return sums / n, highest
-
-
-# ---- the files themselves --------------------------------------------------------------------------------
-
-PHYSICAL = (
-    "level0", "compacted", "data", "changelog", "sidecar", "manifest", "manifest_list", "index_manifest", "index",
-    "snapshot", "schema", "hint", "other",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PhysicalCount:
-    """Files below the table's folder by kind of name; "data" are data files whose maker the sample does not know."""
-
-    kinds: Mapping[str, Count]
-
-    @property
-    def data(self) -> Count:
-        return self.kinds["level0"] + self.kinds["compacted"] + self.kinds["data"]
-
-    @property
-    def files(self) -> Count:
-        return total(self.kinds.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"version": VERSION, "kinds": _dicts(self.kinds), "total": self.files.to_dict()}
-
-
-def physical(store: Store, taken: Sample | None = None) -> PhysicalCount:
-    """Count the files on disk by listing all of them; with a sample, say which data files a compaction made."""
-    import pyarrow.compute as pc
-
-    makers: dict[str, str] = {}
-    schema = None if taken is None else taken.schema
-    if taken is not None:
-        for cls, kind in ((FLUSH, "level0"), (REWRITE, "compacted")):
-            names = taken.entries.column("file_name").filter(pc.equal(taken.entries.column("class"), cls))
-            makers |= dict.fromkeys(names.to_pylist(), kind)
-    options = Options({} if schema is None else schema.options, strict=False)
-    data, changelog = (str(options.get(f"{kind}.prefix")) for kind in ("data-file", "changelog-file"))
-    kinds = dict.fromkeys(PHYSICAL, NOTHING)
-    for info in ReadOnlyStore(store).list(""):
-        kind = _kind_of(info.path, data, changelog)
-        kind = makers.get(info.path.rpartition("/")[2], kind) if kind == "data" else kind
-        kinds[kind] += Count(1, info.size)
-    return PhysicalCount(kinds)
-
-
-def _kind_of(path: str, data: str, changelog: str) -> str:
-    """The kind of a file by its name. Tags, branches, consumers, statistics are "other"."""
-    folder, _, name = path.rpartition("/")
-    parent = folder.rpartition("/")[2]
-    match folder:
-        case "manifest":
-            for prefix, kind in (("manifest-list-", "manifest_list"), ("index-manifest-", "index_manifest")):
-                if name.startswith(prefix):
-                    return kind
-            return "manifest" if name.startswith("manifest-") else "other"
-        case "snapshot":
-            return "snapshot" if paths.snapshot_ids([name]) else "hint" if name in ("EARLIEST", "LATEST") else "other"
-        case "schema":
-            return "schema" if paths.schema_ids([name]) else "other"
-        case "index":
-            return "index"
-    if parent.startswith("bucket-") and not folder.startswith("branch/"):
-        if name.endswith(".index"):
-            return "sidecar"
-        for prefix, kind in ((changelog, "changelog"), (data, "data")):
-            if name.startswith(prefix):
-                return kind
-    return "other"

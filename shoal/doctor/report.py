@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.doctor.compare import Comparison, Ratio, factors_of, seconds
-from shoal.doctor.debt import Buckets, Debt, Limits, PhysicalCount, total
+from shoal.doctor.debt import Buckets, Debt, Limits, total
+from shoal.doctor.physical import PhysicalCount
 from shoal.doctor.sample import Count
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from statistics import median
 import independent_count as independent
 import pytest
 
-from shoal.doctor.debt import TOP, VERSION, debt, measure, physical
+from shoal.doctor.debt import TOP, VERSION, debt, measure
+from shoal.doctor.physical import physical
 from shoal.doctor.sample import CHANGELOG, FLUSH, Count, Sample, Step, live_entries, sample
 from shoal.format.schema import Schema
 from shoal.format.snapshot import Snapshot

@@ -13,7 +13,8 @@ import pytest
 from test_debt_counts import synthetic
 
 from shoal.doctor.compare import compare
-from shoal.doctor.debt import Debt, Identity, debt, measure, physical
+from shoal.doctor.debt import Debt, Identity, debt, measure
+from shoal.doctor.physical import physical
 from shoal.doctor.report import check_text, comparison_text, judge, size_text, to_json
 from shoal.doctor.sample import Count, Gap, sample
 from shoal.store import LocalStore, MemoryStore
