@@ -192,7 +192,7 @@ class _OpenFile:
     def close(self, level: int, source: int, first_sequence: int) -> DataFile:
         written = self._writer.close()
         if self._memory is not None:
-            add_file(self._spec.store, self._path, memoryview(self._memory.getvalue()))
+            add_file(self._spec.store, self._path, memoryview(self._memory.getvalue()).cast("B"))
             if self._rows is not None and self._spec.recent is not None:
                 self._spec.recent.put(self.name, self._rows)
         elif self._sink is not None:
