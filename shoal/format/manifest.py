@@ -11,6 +11,7 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Corrupt, Unsupported
@@ -213,24 +214,31 @@ def entry_schema() -> pa.Schema:
 
 def decode_entries(data: bytes, path: str) -> pa.RecordBatch:
     """All entries of a manifest as an entry table (see `entry_schema`)."""
-    return decode_many([(data, path)])[0]
+    return decode_many([(data, path)])[1][0]
 
 
-def decode_many(files: Sequence[tuple[bytes, str]]) -> list[pa.RecordBatch]:
-    """The entry tables of several manifests; small ones share their Arrow buffers, which makes them cheap."""
+def decode_many(files: Sequence[tuple[bytes, str]]) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """(all entries in few tables, the entry table of each manifest).
+
+    Both share their Arrow buffers: many small manifests cost little more than one large one.
+    """
     import pyarrow as pa
+
+    def apart() -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+        each = [decode_entries(data, path) for data, path in files]
+        return each, each
 
     columns: avro.Columns = {}
     try:
         with _collector_paused():
             counts = avro.decode_onto(columns, files, _WANTED)
     except avro.OtherColumns:  # several versions wrote them
-        return [decode_entries(data, path) for data, path in files]
+        return apart()
     if any(counts):
         # what is wrong with one file is found once for all; then each by itself says which one it is
         missing = _REQUIRED_PATHS - columns.keys()
         if len(files) > 1 and (missing or set(columns["_VERSION"]) != {VERSION}):
-            return [decode_entries(data, path) for data, path in files]
+            return apart()
         for name in sorted(missing):
             raise Corrupt(f"{files[0][1]}: entries have no field {name}")
         _check_version(columns, files[0][1])
@@ -241,16 +249,13 @@ def decode_many(files: Sequence[tuple[bytes, str]]) -> list[pa.RecordBatch]:
             arrays.append(pa.array(columns.get(source) or [None] * total, _arrow_type(kind)))
         except (pa.ArrowException, OverflowError, UnicodeDecodeError) as err:
             if len(files) > 1:
-                return [decode_entries(data, path) for data, path in files]  # the one at fault names itself
+                return apart()  # the one at fault names itself
             raise Corrupt(
                 f"{files[0][1]}: field {source} holds a value that does not fit ({err})", hint="it is damaged"
             ) from err
     whole = pa.RecordBatch.from_arrays(arrays, schema=entry_schema())
-    out, at = [], 0
-    for n in counts:
-        out.append(whole.slice(at, n))
-        at += n
-    return out
+    starts = accumulate(counts, initial=0)
+    return [whole], [whole.slice(at, n) for at, n in zip(starts, counts)]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ away again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shoal.errors import Corrupt, NotFound
@@ -153,22 +153,36 @@ class Metadata:
         return self.cache.get((self._uri, f"live {snap.base_manifest_list} {snap.delta_manifest_list}"), load)
 
     def _all_entries(self, names: Sequence[str]) -> list[pa.RecordBatch]:
-        """Entry tables of several manifests; those that are not cached are decoded together."""
+        """The entries of several manifests, in any order; those that are not cached are decoded together."""
         missing = [n for n in names if not self.cache.holds((self._uri, paths.manifest(n)))]
-        fresh: dict[str, pa.RecordBatch] = {}
-        for start in range(0, len(missing), _TOGETHER):
-            some = missing[start : start + _TOGETHER]
-            files = [(self._read(paths.manifest(n)), f"{self._uri}/{paths.manifest(n)}") for n in some]
-            for n, table in zip(some, manifest.decode_many(files)):
-                fresh[n] = table
-                self.cache.put((self._uri, paths.manifest(n)), table, _ENTRY_BYTES * table.num_rows)
-        return [fresh[n] if n in fresh else self.entries(n) for n in names]
+        absent = set(missing)
+        tables = [self.entries(n) for n in names if n not in absent]
+        for group in self._groups(missing):
+            together, each = manifest.decode_many([(data, f"{self._uri}/{path}") for path, data in group])
+            tables += together
+            for (path, _), table in zip(group, each):
+                self.cache.put((self._uri, path), table, _ENTRY_BYTES * table.num_rows)
+        return tables
+
+    def _groups(self, names: Sequence[str]) -> Iterator[list[tuple[str, bytes]]]:
+        """(path, bytes) of manifests, in groups of about `_TOGETHER` bytes."""
+        group: list[tuple[str, bytes]] = []
+        size = 0
+        for name in names:
+            path = paths.manifest(name)
+            group.append((path, self._read(path)))
+            size += len(group[-1][1])
+            if size >= _TOGETHER:
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
 
 
 # What an entry takes in memory, about; asking Arrow for the bytes of many small slices costs more than decoding them.
 _ENTRY_BYTES = 700
-# Manifests decoded into one set of Arrow buffers: many small ones cost little more than one large one.
-_TOGETHER = 256
+# Bytes of manifests that are decoded into one set of Arrow buffers.
+_TOGETHER = 4 << 20
 
 
 def live_entries(tables: Sequence[pa.RecordBatch], may_delete: bool = True) -> pa.Table:
