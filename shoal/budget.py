@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A memory budget that is counted: whoever holds Arrow data says how much, and asks before taking more.
+"""A memory budget that is counted: whoever holds Arrow data says how much.
 
-Invariant: `used` is the sum of what is reserved and not yet released. The budget refuses nothing by itself; the
-write buffer spills and the merge cuts smaller blocks when `available` runs low.
+Invariant: `used` is the sum of what is reserved and not yet released. The budget refuses nothing by itself: the write
+buffer flushes at a share of `total`, and the merge loads no more than a share of it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,6 @@ class Budget:
         self.used = 0
         self.peak = 0
         self._lock = threading.Lock()
-
-    @property
-    def available(self) -> int:
-        return max(0, self.total - self.used)
 
     def reserve(self, size: int) -> None:
         with self._lock:

@@ -85,8 +85,8 @@ def _facts(table: Table) -> dict[str, Any]:  # JSON
         "options": dict(schema.options),
         "snapshot": _snapshot(newest),
         "files": live.num_rows,
-        "rows": sum(live.column("row_count").to_pylist()),
-        "bytes": sum(live.column("file_size").to_pylist()),
+        "rows": _sum(live, "row_count"),
+        "bytes": _sum(live, "file_size"),
     }
 
 
@@ -124,7 +124,7 @@ def _files(args: Namespace) -> int:
     rows = _rows(found, list(columns.values()))
     name = list(columns).index("file")
     show_table(list(columns), [[*row[:name], str(row[name]).rpartition("/")[2], *row[name + 1 :]] for row in rows])
-    _count(found.num_rows, "live file", sum(found.column("file_size_in_bytes").to_pylist()))
+    _count(found.num_rows, "live file", _sum(found, "file_size_in_bytes"))
     return 0
 
 
@@ -178,3 +178,9 @@ COMMANDS = (
         "shoal table snapshots -w /data/warehouse shop.orders", _snapshots, table_argument,
     ),
 )  # fmt: skip
+
+
+def _sum(table: pa.Table, column: str) -> int:
+    import pyarrow.compute as pc
+
+    return pc.sum(table.column(column)).as_py() or 0

@@ -74,7 +74,7 @@ class ParquetWriter:
         *,
         compression: str,
         level: int,
-        row_group_rows: int = ROW_GROUP_ROWS,
+        row_group_bytes: int | None = None,
         schema: pa.Schema | None = None,
     ) -> None:
         codec = COMPRESSIONS.get(compression.lower())
@@ -85,7 +85,8 @@ class ParquetWriter:
         self._fields = fields
         self._sink = sink
         self._rows = 0
-        self._group = row_group_rows
+        self._group = ROW_GROUP_ROWS
+        self._group_bytes = row_group_bytes
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._nan: set[str] = set()
@@ -103,13 +104,13 @@ class ParquetWriter:
         """Bytes that left for the sink so far."""
         return int(self._sink.tell())
 
-    @property
-    def waiting_rows(self) -> int:
-        return self._waiting_rows
-
     def write(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
 
+        if self._group_bytes is not None and batch.num_rows:
+            # the rows that the asked size holds, measured on the first ones
+            rows = self._group_bytes * batch.num_rows // max(1, batch.nbytes)
+            self._group, self._group_bytes = min(max(rows, 1_024), 1 << 20), None
         for name in self._floats:
             if name not in self._nan and pc.any(pc.is_nan(batch.column(name))).as_py():
                 self._nan.add(name)

@@ -111,12 +111,6 @@ def merge_unsorted(table: pa.Table, rules: Rules) -> pa.Table:
     return table.take(_indices(_winners(order, first, _kinds([table]), rules)))
 
 
-def sort_unsorted(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """All rows in key order, the rows of a key in order of arrival (what an input changelog holds)."""
-    table = table.combine_chunks()
-    return table.take(_indices(stable_order(_key_words([table], keys))[0]))
-
-
 # ---- one block -------------------------------------------------------------------------------------------
 
 

@@ -74,6 +74,7 @@ class FileSpec:
     now: Callable[[], int]  # local wall clock, milliseconds
     parquet: pa.Schema | None = None  # what `parquet_schema` makes of the columns, where a writer keeps it
     recent: RecentFiles | None = None
+    block_size: int | None = None  # bytes of a row group
 
     @property
     def keyed(self) -> bool:
@@ -152,6 +153,7 @@ class _OpenFile:
             spec.schema.file_fields,
             compression=spec.compression,
             level=spec.level,
+            row_group_bytes=spec.block_size,
             schema=spec.parquet,
         )
         self._rows: list[pa.RecordBatch] | None = [] if spec.recent and spec.keyed and in_memory else None

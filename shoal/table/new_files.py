@@ -49,6 +49,7 @@ class NewFiles:
             now=t.local_now_ms,
             parquet=self._parquet,
             recent=self.recent,
+            block_size=o.file_block_size,
         )
 
     def _next_name(self) -> str:

@@ -74,6 +74,7 @@ class Write:
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
         self._closed = False
+        self._empty_too = table.options.ignore_empty_commit is False
 
     # ---- rows
 
@@ -273,7 +274,7 @@ class Write:
         staged = self.prepare(wait=checkpoint is None, watermark=watermark, properties=properties)
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
-            committed = self._commit.commit(staged, identifier)
+            committed = self._commit.commit(staged, identifier, force_snapshot=self._empty_too)
         except CommitUnknown:
             self._unclear = (staged, identifier)
             raise
@@ -292,7 +293,7 @@ class Write:
                 f"{self.table.name}: the outcome of checkpoint {identifier} is still unclear",
                 hint="commit that checkpoint again first",
             )
-        committed = self._commit.commit(staged, identifier)
+        committed = self._commit.commit(staged, identifier, force_snapshot=self._empty_too)
         self._unclear = None
         self._after(committed, checkpoint)
         return committed

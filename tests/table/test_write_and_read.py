@@ -13,6 +13,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -333,3 +334,27 @@ def test_a_full_buffer_goes_to_files_and_the_memory_is_counted() -> None:
     got = t.scan().to_arrow()
     assert dict(zip(got["k"].to_pylist(), got["s"].to_pylist())) == model
     assert got.num_rows == len(model)
+
+
+def test_an_empty_commit_makes_a_snapshot_only_where_the_table_asks_for_it(lake: Lake) -> None:
+    made = {}
+    for name, options in (("quiet", {}), ("every", {"snapshot.ignore-empty-commit": "false"})):
+        t = lake.create_table(f"d.{name}", KV, primary_key=["k"], options={"bucket": 1, **options})
+        with t.write(commit_user="u") as w:
+            w.upsert([{"k": 1, "v": "a"}])
+            w.commit(checkpoint=1)
+            w.commit(checkpoint=2)
+        made[name] = [t.metadata.snapshot(i).commit_identifier for i in t.metadata.snapshot_ids()]
+    assert made == {"quiet": [1], "every": [1, 2]}
+
+
+def test_block_size_bounds_the_row_groups_of_a_file(tmp_path: Path) -> None:
+    lake = shoal.open(str(tmp_path))
+    t = lake.create_table("d.t", KV, options={"file.block-size": "64 kb"})
+    with t.write() as w:
+        w.append(pa.table({"k": pa.array(range(40_000), pa.int32()), "v": ["x" * 10] * 40_000}))
+        w.commit()
+    (file,) = tmp_path.glob("d.db/t/bucket-0/*.parquet")
+    groups = pq.ParquetFile(file).metadata
+    assert groups.num_rows == 40_000 and groups.num_row_groups >= 10
+    assert t.scan().to_arrow()["k"].to_pylist() == list(range(40_000))
