@@ -22,9 +22,13 @@ from bench.report import goal_table
 
 LINES: dict[str, tuple[str, Callable[[Context], Iterator[Figure]]]] = {
     "R1": ("merge read, deduplicate, R ≤ 10", read_lines.merge),
+    "R2": ("the same, R = 30", read_lines.many_runs),
+    "R3": ("partial-update, sequence groups, aggregation, R = 10", read_lines.engines),
     "R4": ("memory above imports, R = 10 / 30", memory_lines.memory),
     "R5": ("tables without overlap (compacted, append)", read_lines.plain),
     "P1": ("plan, 20 k entries in 20 and in 2,000 manifests", plan_lines.plan),
+    "P2": ("plan of 1 M entries, a partition filter that keeps 0.1 %", plan_lines.filtered),
+    "P3": ("point lookup by key, 100 files", plan_lines.points),
     "W1": ("upserts through buffer, hash, sort, fold, files", write_lines.upserts),
     "W2": ("bucket hash alone", write_lines.hashes),
     "C1": ("100-row write and commit", write_lines.commits),

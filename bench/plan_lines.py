@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P1: planning a table of 20,000 files, from nothing and from the cache.
+"""P1, P2: planning tables of 20,000 and of a million files. P3: one key out of a hundred files.
 
 The table has one real commit; its entries are repeated under new names. "Plan" is the entry table after pruning,
 "splits" also groups the files of each bucket into sections and runs, which every read needs. The limit reads the
@@ -9,15 +9,20 @@ manifests' bytes.
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
 
 import shoal
 from bench import rows, tables
 from bench.context import Context
 from bench.measure import Figure, alternate, timed
 from shoal.format import manifest, paths
+from shoal.format.row import encode
 from shoal.table.manifest_merge import coded, meta_of
 from shoal.table.table import Table
 
@@ -86,6 +91,86 @@ def _read_bytes(root: str, name: str) -> int:
     return total
 
 
+def filtered(ctx: Context) -> Iterator[Figure]:
+    """P2: 1,000 partitions of 1,000 files each, ten partitions a manifest; the filter wants one partition."""
+    files = 100_000 if ctx.quick else 1_000_000
+    name = _make_partitions(ctx.root, files)
+    where = "p = 500"
+
+    def planned(table: Table) -> int:
+        return len(table.scan(where=where).plan().splits)
+
+    warm = tables.open_table(ctx.root, name)
+    warm.metadata.live(warm.metadata.latest())  # every entry in the cache
+    assert planned(warm) == _BUCKETS
+    best = alternate(
+        {
+            "cached": timed(lambda: planned(warm)),
+            "cold": timed(lambda: planned(tables.open_table(ctx.root, name))),
+        },
+        ctx.repeat,
+    )
+    yield Figure("P2", f"{files:,} entries, cached", best["cached"], "s", 0.5, 0.1)
+    yield Figure("P2", f"{files:,} entries, cold", best["cold"], "s", 4, 1)
+
+
+def points(ctx: Context) -> Iterator[Figure]:
+    """P3: one key of a table whose 100 files each hold a key range; CPU ms of one lookup."""
+    each = 5_000 if ctx.quick else 50_000
+    name = tables.ranged_table(ctx.root, 100, each)
+    every = np.sort(rows.keys("bigint", np.arange(100 * each))[0].to_numpy())
+    keys = [int(k) for k in every[np.random.default_rng(9).integers(0, len(every), 20)]]
+    warm = tables.open_table(ctx.root, name)
+
+    def lookup(open_again: bool) -> None:
+        for k in keys:
+            table = tables.open_table(ctx.root, name) if open_again else warm
+            found = table.scan(where=f"k = {k}").to_arrow()
+            assert found.num_rows == 1
+
+    lookup(False)
+    cases = {"warm": timed(lambda: lookup(False)), "cold": timed(lambda: lookup(True))}
+    best = alternate(cases, ctx.repeat)
+    for what, must, goal in (("warm", 20, 8), ("cold", 30, 15)):
+        yield Figure("P3", f"100 files, {what}", best[what] / len(keys) * 1000, "ms", must, goal)
+
+
+def _make_partitions(root: str, files: int) -> str:
+    """A table with so many files in 1,000 partitions and 100 manifests."""
+    name = f"partitions_{files}"
+    if os.path.exists(f"{_folder(root, name)}/.done"):
+        return name
+    shutil.rmtree(f"{_folder(root, name)}", ignore_errors=True)
+    schema = pa.schema([pa.field("p", pa.int32(), False), pa.field("k", pa.int64(), False), pa.field("v", pa.int64())])
+    table = shoal.open(root).create_table(
+        f"{tables.DATABASE}.{name}", schema, primary_key=["p", "k"], partition_by=["p"],
+        options={"bucket": _BUCKETS, "write-only": "true"},
+    )  # fmt: skip
+    with table.write() as w:
+        n = 5_000
+        w.upsert(pa.table([pa.array([0] * n, pa.int32()), list(range(n)), list(range(n))], schema=schema))
+        w.commit()
+    types = table.schema.partition_types
+
+    def groups() -> Iterator[list[manifest.Entry]]:
+        first = table.metadata.latest()
+        assert first is not None
+        entries = manifest.entries_of(table.metadata.live(first))
+        each = files // 1_000
+        for start in range(0, 1_000, 10):
+            part = []
+            for p in range(start, start + 10):
+                partition = encode(types, [p])
+                for i in range(each):
+                    e = entries[i % len(entries)]
+                    file = e.file._replace(file_name=f"data-{uuid.uuid4()}-0.parquet")
+                    part.append(e._replace(file=file, partition=partition))
+            yield part
+
+    _replace_manifests(table, groups())
+    return name
+
+
 def _make(root: str, manifests: int) -> str:
     """A table whose only snapshot has `manifests` manifests with 20,000 entries together."""
     name = f"plan_{manifests}"
@@ -99,15 +184,29 @@ def _make(root: str, manifests: int) -> str:
     assert first is not None
     entries = manifest.entries_of(table.metadata.live(first))
     each = _FILES // manifests
+
+    def groups() -> Iterator[list[manifest.Entry]]:
+        for start in range(0, _FILES, each):
+            part = []
+            for i in range(start, start + each):
+                e = entries[i % len(entries)]
+                low = i * 500
+                unique = f"data-{uuid.uuid4()}-0.parquet"
+                file = e.file._replace(file_name=unique, min_sequence=low, max_sequence=low + 499)
+                part.append(e._replace(file=file))
+            yield part
+
+    _replace_manifests(table, groups())
+    assert _entries(shoal.open(root).table(f"{tables.DATABASE}.{name}")) == _FILES
+    return name
+
+
+def _replace_manifests(table: Table, groups: Iterator[list[manifest.Entry]]) -> None:
+    """A second snapshot that has these entries and no others, one manifest a group."""
+    first = table.metadata.latest()
+    assert first is not None
     metas = []
-    for start in range(0, _FILES, each):
-        part = []
-        for i in range(start, start + each):
-            e = entries[i % len(entries)]
-            low = i * 500
-            unique = f"data-{uuid.uuid4()}-0.parquet"
-            file = e.file._replace(file_name=unique, min_sequence=low, max_sequence=low + 499)
-            part.append(e._replace(file=file))
+    for part in groups:
         encoded = coded(part)
         data = manifest.write_entries([c.data for c in encoded], "zstd")
         file_name = f"manifest-{uuid.uuid4()}-0"
@@ -126,5 +225,3 @@ def _make(root: str, manifests: int) -> str:
     table.store.create(paths.snapshot(2), snap.encode())
     table.store.put(paths.LATEST, b"2")
     table.store.put(".done", b"")
-    assert _entries(shoal.open(root).table(f"{tables.DATABASE}.{name}")) == _FILES
-    return name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""R1 merge read, R5 read without overlap: CPU against PyArrow reading the same bytes.
+"""R1 to R3 merge reads, R5 read without overlap: CPU against PyArrow reading the same bytes.
 
 The limit is `pq.read_table` of every data file, one after the other, of the columns that any reader of the table must
 decode: the table's own, and for keyed tables the row kind that marks deletes. `x_all_columns` in the output is the
@@ -31,6 +31,25 @@ def merge(ctx: Context) -> Iterator[Figure]:
                     x = best["rust"] / best["shoal"]
                     yield Figure("R1", case, x, "x rust", 1.3, 1.3, higher_is_better=True)
                 yield from _pypaimon(ctx, kind, runs)
+
+
+def many_runs(ctx: Context) -> Iterator[Figure]:
+    """R2: deduplicate, R = 30."""
+    for kind in ctx.kinds:
+        name = tables.merge_table(ctx.root, kind, ctx.rows, 30)
+        yield _figure("R2", f"{kind} R=30", alternate(_cases(ctx, name, keyed=True), ctx.repeat), 1.9, 1.4)
+
+
+def engines(ctx: Context) -> Iterator[Figure]:
+    """R3: partial-update, sequence groups and aggregation, R = 10; at least twice as fast as the Rust reader."""
+    for kind in ctx.kinds:
+        for engine in tables.ENGINES:
+            name = tables.engine_table(ctx.root, kind, ctx.rows, 10, engine)
+            best = alternate(_cases(ctx, name, keyed=True), ctx.repeat)
+            yield _figure("R3", f"{engine}, {kind} R=10", best, 2.2, 1.6)
+            if "rust" in best:
+                x = best["rust"] / best["shoal"]
+                yield Figure("R3", f"{engine}, {kind} R=10", x, "x rust", 2, 2, higher_is_better=True)
 
 
 def _pypaimon(ctx: Context, kind: str, runs: int) -> Iterator[Figure]:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 import shoal
@@ -52,6 +54,47 @@ def merge_table(root: str, kind: str, count: int, runs: int, peers: Peers | None
     return name
 
 
+ENGINES: dict[str, dict[str, str]] = {
+    "partial-update": {"merge-engine": "partial-update"},
+    "sequence group": {"merge-engine": "partial-update", "fields.g_seq.sequence-group": "c_int,c_big,c_txt"},
+    "aggregation": {
+        "merge-engine": "aggregation", "fields.c_int.aggregate-function": "max",
+        "fields.c_big.aggregate-function": "sum", "fields.c_dbl.aggregate-function": "sum",
+        "fields.g_seq.aggregate-function": "max", "fields.c_dec.aggregate-function": "sum",
+        "fields.default-aggregate-function": "last_non_null_value",
+    },
+}  # fmt: skip
+
+
+def engine_table(root: str, kind: str, count: int, runs: int, engine: str) -> str:
+    """The same runs under another merge engine: each of them holds a key once, so the files would be the same."""
+    base = merge_table(root, kind, count, runs)
+    name = f"{base}_{engine.replace(' ', '_')}"
+    folder = f"{root}/{DATABASE}.db"
+    if not os.path.exists(f"{folder}/{name}"):
+        shutil.copytree(f"{folder}/{base}", f"{folder}/{name}", copy_function=os.link)
+        schema = open_table(root, base).schema
+        changed = replace(schema, options={**schema.options, **ENGINES[engine]})
+        os.unlink(f"{folder}/{name}/schema/schema-0")
+        with open(f"{folder}/{name}/schema/schema-0", "wb") as f:
+            f.write(changed.encode())
+    return name
+
+
+def ranged_table(root: str, files: int, each: int) -> str:
+    """Name of a table of so many files, each with a key range of its own, as after a full compaction."""
+    name = f"ranged_{files}_{each}"
+    if not os.path.exists(f"{root}/{DATABASE}.db/{name}/snapshot/snapshot-{files}"):
+        table = create(root, name, "bigint", memory=_WRITER_MEMORY, **{"bucket": 1, "write-buffer-size": "8 gb"})
+        rng = np.random.default_rng(5)
+        keys = np.sort(rows.keys("bigint", np.arange(files * each))[0].to_numpy())
+        for i in range(files):
+            part = rows.table("bigint", np.arange(each), rng)
+            part = part.set_column(0, part.schema.field(0), pa.array(keys[i * each : (i + 1) * each]))
+            _write(table, part)
+    return name
+
+
 def append_table(root: str, kind: str, count: int, parts: int) -> str:
     """Name of a table without keys."""
     name = f"append_{kind}_{count}_{parts}"
@@ -83,7 +126,7 @@ def data_files(table: Table) -> list[str]:
     """Paths of the live data files."""
     folder = table.store.uri.removeprefix("file://").removeprefix("file:")
     return [
-        f"{folder}/{table.file_path(split.partition, split.bucket, f)}"
+        f"{folder}/{table.file_at(split.partition, split.bucket, f)[1]}"
         for split in table.scan().plan().splits
         for f in split.files
     ]

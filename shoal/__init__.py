@@ -33,21 +33,24 @@ if TYPE_CHECKING:
     from shoal.clock import Clock, ManualClock, ManualScheduler, Scheduler, SystemClock, ThreadScheduler
     from shoal.table.scan import Scan
     from shoal.table.staged import Committed
+    from shoal.table.stream import Changes, Follow
     from shoal.table.table import Table
     from shoal.table.write import Write
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BadRequest", "Clock", "CommitUnknown", "Committed", "Conflict", "Corrupt", "Fenced", "Lake", "ManualClock",
-    "ManualScheduler", "MissingExtra", "NotFound", "Scan", "Scheduler", "ShoalError", "StorageFailed", "SystemClock",
-    "Table", "ThreadScheduler", "Unsupported", "Write", "open",
+    "BadRequest", "Changes", "Clock", "CommitUnknown", "Committed", "Conflict", "Corrupt", "Fenced", "Follow", "Lake",
+    "ManualClock", "ManualScheduler", "MissingExtra", "NotFound", "Scan", "Scheduler", "ShoalError", "StorageFailed",
+    "SystemClock", "Table", "ThreadScheduler", "Unsupported", "Write", "open",
 ]  # fmt: skip
 
 _LAZY = {
     "Lake": "shoal.catalog.filesystem",
     "Table": "shoal.table.table",
     "Scan": "shoal.table.scan",
+    "Changes": "shoal.table.stream",
+    "Follow": "shoal.table.stream",
     "Write": "shoal.table.write",
     "Committed": "shoal.table.staged",
     **dict.fromkeys(
@@ -72,14 +75,20 @@ def open(  # noqa: A001  the name users type: shoal.open(...)
     scheduler: Callable[[], Scheduler] | None = None,
     memory: int = 256 << 20,
     rng: random.Random | None = None,
+    wide_timestamps: bool = False,
     **options: str,
 ) -> Lake:
     """A lake over a warehouse folder: a path, `file:`, `s3://bucket/prefix` or `memory:name`.
 
-    `memory` is the budget of each reader and writer in bytes. Other options go to the store, with `_` for `-` and `.`
-    (`s3_endpoint=`, `s3_access_key=`), or as a dict: `shoal.open(uri, **{"s3.endpoint": ...})`.
+    `memory` is the budget of each reader and writer in bytes. With `wide_timestamps`, TIMESTAMP(7) to (9) columns are
+    read as decimal128(21, 9), seconds since 1970, since Arrow's nanoseconds hold the years 1677 to 2262 only.
+    Other options go to the store, with `_` for `-` and `.` (`s3_endpoint=`, `s3_access_key=`), or as a dict:
+    `shoal.open(uri, **{"s3.endpoint": ...})`.
     """
     from shoal.catalog.filesystem import Lake
     from shoal.store.uri import open_store
 
-    return Lake(open_store(warehouse, options), clock=clock, scheduler=scheduler, memory=memory, rng=rng)
+    return Lake(
+        open_store(warehouse, options), clock=clock, scheduler=scheduler, memory=memory, rng=rng,
+        wide_timestamps=wide_timestamps, store_options=options,
+    )  # fmt: skip

@@ -158,6 +158,32 @@ class Options:
         return self._bool("ignore-delete")
 
     @property
+    def row_tracking(self) -> bool:
+        return self._bool("row-tracking.enabled")
+
+    @property
+    def data_evolution(self) -> bool:
+        return self._bool("data-evolution.enabled")
+
+    @property
+    def needs_lookup(self) -> bool:
+        """Whether compactions look up the old row of a key, so that its newest compacted row holds all older ones."""
+        lookup = self.changelog_producer == "lookup" or self._bool("force-lookup")
+        return lookup or self.deletion_vectors or self.merge_engine == "first-row"
+
+    @property
+    def blob_as_descriptor(self) -> bool:
+        return self._bool("blob-as-descriptor")
+
+    @property
+    def deletion_vectors(self) -> bool:
+        return self._bool("deletion-vectors.enabled")
+
+    @property
+    def deletion_vectors_merge_on_read(self) -> bool:
+        return self._bool("deletion-vectors.merge-on-read")
+
+    @property
     def changelog_producer(self) -> str:
         return self._str("changelog-producer")
 
@@ -319,6 +345,19 @@ class Options:
     @property
     def scan_snapshot_id(self) -> int | None:
         return self._some_int("scan.snapshot-id")
+
+    @property
+    def scan_bucket(self) -> int | None:
+        return self._some_int("scan.bucket")
+
+    @property
+    def orc_legacy_ltz(self) -> bool:
+        """Whether local-zoned timestamps lie in ORC files as plain ones."""
+        return self._bool("orc.timestamp-ltz.legacy.type")
+
+    @property
+    def file_index_read(self) -> bool:
+        return self._bool("file-index.read.enabled")
 
     @property
     def split_target_size(self) -> int:

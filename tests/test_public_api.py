@@ -9,7 +9,7 @@ from shoal.table.table import Table
 from shoal.table.write import Write
 
 PUBLIC = [
-    "BadRequest", "Clock", "CommitUnknown", "Committed", "Conflict", "Corrupt", "Fenced", "Lake", "ManualClock",
+    "BadRequest", "Changes", "Clock", "CommitUnknown", "Committed", "Conflict", "Corrupt", "Fenced", "Follow", "Lake", "ManualClock",
     "ManualScheduler", "MissingExtra", "NotFound", "Scan", "Scheduler", "ShoalError", "StorageFailed", "SystemClock",
     "Table", "ThreadScheduler", "Unsupported", "Write", "open",
 ]  # fmt: skip
@@ -25,7 +25,7 @@ def test_the_package_exports_these_names_and_no_others() -> None:
 
 
 def test_a_lake_has_these_calls() -> None:
-    assert public(Lake) == {"create_table", "databases", "table", "tables"}
+    assert public(Lake) == {"create_table", "databases", "system", "table", "tables"}
 
 
 def test_a_scan_ends_in_every_frame() -> None:
@@ -34,7 +34,8 @@ def test_a_scan_ends_in_every_frame() -> None:
 
 
 def test_a_table_and_a_writer_have_the_contract_calls() -> None:
-    assert {"scan", "write", "inspect", "maintain", "follow"} <= public(Table)
+    assert {"scan", "changes", "follow", "follow_async", "write", "inspect", "system", "maintain"} <= public(Table)
+    assert {"branch", "with_options", "dataset", "lazy"} <= public(Table)
     assert {"upsert", "append", "delete", "write", "commit", "flush", "close"} <= public(Write)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shoal.budget import DEFAULT_BYTES
 from shoal.catalog.names import check_name, split_name
@@ -36,6 +36,8 @@ class Lake:
         scheduler: Callable[[], Scheduler] | None = None,
         memory: int = DEFAULT_BYTES,
         rng: random.Random | None = None,
+        wide_timestamps: bool = False,
+        store_options: Mapping[str, str] | None = None,
     ) -> None:
         self.store = store
         self.cache = Cache()
@@ -43,6 +45,8 @@ class Lake:
         self._scheduler = scheduler or ThreadScheduler
         self._memory = memory
         self._rng = rng
+        self._wide_timestamps = wide_timestamps
+        self._store_options = store_options
 
     def __repr__(self) -> str:
         return f"<Lake {self.store.uri}>"
@@ -62,10 +66,15 @@ class Lake:
         return [t for t in folders if self.store.list_dir(f"{database}.db/{t}/schema")[1]]
 
     def table(self, name: str) -> Table:
-        """The table `db.name`; `NotFound` lists near names."""
+        """The table `db.name`, or a branch of it as `db.name$branch_b`; `NotFound` lists near names."""
+        from shoal.store.uri import open_store
+        from shoal.table.format_table import FormatTable, is_format_table
         from shoal.table.metadata import Metadata
         from shoal.table.table import Table
 
+        base, mark, branch = name.partition("$branch_")
+        if mark:
+            return self.table(base).branch(branch)
         database, short = split_name(name)
         store = PrefixStore(self.store, f"{database}.db/{short}")
         meta = Metadata(store, self.cache)
@@ -73,10 +82,22 @@ class Lake:
         if latest is None:
             names = self.tables(database)
             raise NotFound(f"no table '{name}' in {self.store.uri}", hint=_have(short, names, f"tables of {database}"))
+        schema = meta.schema(latest)
+        if is_format_table(schema):
+            # it can be scanned like a table, and says itself what it is when asked for more
+            at = open_store(path, self._store_options) if (path := schema.options.get("path")) else store
+            return cast("Table", FormatTable(f"{database}.{short}", at, schema))
         return Table(
-            f"{database}.{short}", store, meta.schema(latest), cache=self.cache, clock=self.clock,
-            scheduler=self._scheduler, memory=self._memory, rng=self._rng,
+            f"{database}.{short}", store, schema, cache=self.cache, clock=self.clock,
+            scheduler=self._scheduler, memory=self._memory, rng=self._rng, wide_timestamps=self._wide_timestamps,
+            store_options=self._store_options,
         )  # fmt: skip
+
+    def system(self, name: str) -> pa.Table:
+        """A table of the `sys` database: `tables`, `partitions` or `all_table_options`, about all tables there are."""
+        from shoal.catalog.system import system
+
+        return system(self, name)
 
     def create_table(
         self,

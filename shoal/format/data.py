@@ -8,11 +8,11 @@ Arrow types of the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import Corrupt, NotFound, Unsupported
+from shoal.errors import Unsupported
 from shoal.format.row import UNIT_NS, Value
 from shoal.format.types import DataType, Field, to_arrow
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from shoal.store.base import Sink, Store
+    from shoal.store.base import Sink
 
 # Rows of a Parquet row group: a reader that merges many files holds a page of each column, and a point lookup
 # decodes one row group, so groups stay well below Parquet's usual million rows.
@@ -282,179 +282,3 @@ def _stored(raw: Any, t: DataType, physical: str) -> Any:
     if t.root in ("FLOAT", "DOUBLE"):
         return float(raw)
     return int(raw)
-
-
-# ---- reading ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One output column: its Arrow field, and the name it has in the file (None = absent, all null)."""
-
-    field: pa.Field
-    source: str | None
-
-
-def columns_for(wanted: Sequence[Field], file_fields: Sequence[Field], file_name: str) -> list[Column]:
-    """Match output columns to a file's columns by field id."""
-    from shoal.format.types import arrow_field
-
-    by_id = {f.id: f for f in file_fields}
-    out = []
-    for f in wanted:
-        g = by_id.get(f.id)
-        if g is not None and not g.type.same_as(f.type):
-            raise Unsupported(
-                f"{file_name}: column '{f.name}' was written as {g.type} and is {f.type} now",
-                hint="reading files across a type change is not supported yet",
-            )
-        out.append(Column(arrow_field(f), None if g is None else g.name))
-    return out
-
-
-class DataReader:
-    """Batches of one data file. Opens lazily; `close` frees the file before its end is reached."""
-
-    def __init__(self, store: Store, path: str, columns: Sequence[Column], *, threads: bool = False) -> None:
-        import pyarrow as pa
-
-        self.path = path
-        self._store = store
-        self._columns = columns
-        self._threads = threads
-        self._schema = pa.schema([c.field for c in columns])
-        self._file: pq.ParquetFile | None = None
-
-    def open(self) -> pq.ParquetFile:
-        import pyarrow as pa
-
-        kind = format_of(self.path)
-        if kind != "parquet":
-            raise Unsupported(
-                f"{self.path}: {kind or 'unnamed'} data files are not supported yet", hint="only Parquet is, so far"
-            )
-        if self._file is None:
-            try:
-                self._file = self._parquet("us")
-            except NotFound as err:
-                raise Corrupt(
-                    f"{self.path} is missing although a snapshot refers to it",
-                    hint="expiry may have removed it while this read ran (read again), or it was deleted by hand",
-                ) from err
-            except (pa.ArrowException, OSError) as err:
-                raise _damaged(self.path, err) from err
-        return self._file
-
-    def _parquet(self, int96_unit: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-        """The file, its INT96 timestamps in this unit: microseconds hold every year, nanoseconds 1677 to 2262 only."""
-        import pyarrow.parquet as pq
-
-        return pq.ParquetFile(
-            self._store.open(self.path), metadata=metadata, pre_buffer=False, buffer_size=READ_BUFFER,
-            coerce_int96_timestamp_unit=int96_unit,
-        )  # fmt: skip
-
-    def batches(self, rows: int, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
-        """Batches of at most `rows` rows, columns as asked for."""
-        import pyarrow as pa
-
-        file = self.open()
-        names = file.schema_arrow.names
-        wanted = {c.source: c.field.type for c in self._columns if c.source is not None and c.source in names}
-        fine = [n for n in _int96(file) if n in wanted and _holds_nanoseconds(wanted[n])]
-        exact = None
-        try:
-
-            def stream(f: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-                return f.iter_batches(rows, row_groups=row_groups, columns=columns, use_threads=self._threads)
-
-            if fine:
-                exact = self._parquet("ns", file.metadata)
-                pairs = zip(stream(file, list(wanted)), stream(exact, fine), strict=True)
-                for batch, nanoseconds in pairs:
-                    yield self._shape(_with_nanoseconds(batch, nanoseconds, self.path))
-            else:
-                for batch in stream(file, list(wanted)):
-                    yield self._shape(batch)
-        except (pa.ArrowException, OSError) as err:
-            raise _damaged(self.path, err) from err
-        finally:
-            self.close()
-            if exact is not None:
-                exact.close(force=True)
-
-    def _shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        if batch.schema.types == self._schema.types and batch.schema.names == self._schema.names:
-            return pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
-        arrays, names = [], batch.schema.names
-        for c in self._columns:
-            if c.source is None or c.source not in names:
-                arrays.append(pa.nulls(batch.num_rows, c.field.type))
-                continue
-            a = batch.column(names.index(c.source))
-            arrays.append(a if a.type == c.field.type else _cast(a, c.field.type, self.path))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close(force=True)
-            self._file = None
-
-
-def _int96(file: pq.ParquetFile) -> list[str]:
-    """Columns that are, or hold, INT96 timestamps: Java writes a precision above 6 so, pyarrow then all of the file."""
-    schema = file.schema
-    leaves = (schema.column(i) for i in range(len(schema)))
-    return list(dict.fromkeys(c.path.split(".")[0] for c in leaves if c.physical_type == "INT96"))
-
-
-def _holds_nanoseconds(t: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    if t.num_fields:
-        return any(_holds_nanoseconds(t.field(i).type) for i in range(t.num_fields))
-    return bool(pa.types.is_timestamp(t) and t.unit == "ns")
-
-
-_UNSIGNED_US = 2**64 // 1000
-
-
-def _with_nanoseconds(batch: pa.RecordBatch, exact: pa.RecordBatch, path: str) -> pa.RecordBatch:
-    """The batch with the columns of `exact`, which must not have wrapped around: pyarrow does not say so itself."""
-    import numpy as np
-    import pyarrow as pa
-
-    for name, a in zip(exact.schema.names, exact.columns):
-        at = batch.schema.get_field_index(name)
-        if pa.types.is_timestamp(a.type):
-            ns, us = (c.drop_null().view(pa.int64()).to_numpy() for c in (a, batch.column(at)))
-            # Java writes a time before 1970 as a day and negative nanoseconds of it, which pyarrow divides unsigned
-            off = us - ns // 1000
-            if ((off != 0) & ((ns >= 0) | (np.abs(off - _UNSIGNED_US) > 1))).any():
-                raise Unsupported(
-                    f"{path}: column '{name}' holds a time outside the years 1677 to 2262, which 64-bit nanoseconds "
-                    "cannot hold",
-                    hint="read the other columns, or alter the column to TIMESTAMP(6) with Flink",
-                )
-        batch = batch.set_column(at, pa.field(name, a.type), a)
-    return batch
-
-
-def _cast(a: pa.Array, target: pa.DataType, path: str) -> pa.Array:
-    """The stored form to the table's: INT96 to the declared unit, milliseconds to seconds, list names."""
-    import pyarrow as pa
-
-    try:
-        return a.cast(target, safe=False) if pa.types.is_timestamp(target) else a.cast(target)
-    except pa.ArrowException as err:
-        raise Corrupt(f"{path}: holds {a.type} where the table has {target} ({err})") from err
-
-
-def _damaged(path: str, err: BaseException) -> Corrupt:
-    text = str(err).split("\n")[0][:200]
-    return Corrupt(
-        f"{path}: the Parquet file cannot be read ({text})",
-        hint="it is damaged or cut off; restore it or roll back to a snapshot without it",
-    )

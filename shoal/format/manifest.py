@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Corrupt, Unsupported
 from shoal.format import avro
+from shoal.format.columnar_manifest import columns, is_avro
 from shoal.format.datafile import DataFile, Entry, Stats
 from shoal.format.row import Value, decode, encode, order_key
 from shoal.format.types import DataType
@@ -128,7 +129,7 @@ class ManifestMeta:
 
 def decode_list(data: bytes, path: str) -> tuple[ManifestMeta, ...]:
     """The manifests of a list, in order."""
-    n, c = avro.decode(data, path)
+    n, c = avro.decode(data, path) if is_avro(data) else columns(data, path, LIST_SCHEMA)
     _check_version(c, path)
 
     def col(name: str) -> list[Any]:
@@ -161,7 +162,10 @@ def encode_list(metas: Sequence[ManifestMeta], compression: str) -> bytes:
 def _check_version(columns: avro.Columns, path: str) -> None:
     versions = set(columns.get("_VERSION", [VERSION]))
     if versions and versions != {VERSION}:
-        raise Corrupt(f"{path}: manifest version {sorted(versions)} where {VERSION} is read", hint="upgrade shoal")
+        hint = "upgrade shoal"
+        if min(versions) < VERSION:
+            hint = "version 1 was written before Paimon 0.4; Java does not read it either: write the table again"
+        raise Corrupt(f"{path}: manifest version {sorted(versions)} where {VERSION} is read", hint=hint)
 
 
 def _text(raw: bytes | None, path: str) -> str:
@@ -228,25 +232,31 @@ def decode_many(files: Sequence[tuple[bytes, str]]) -> tuple[list[pa.RecordBatch
         each = [decode_entries(data, path) for data, path in files]
         return each, each
 
-    columns: avro.Columns = {}
+    found: avro.Columns = {}
     try:
         with _collector_paused():
-            counts = avro.decode_onto(columns, files, _WANTED)
+            if all(is_avro(data) for data, _ in files):
+                counts = avro.decode_onto(found, files, _WANTED)
+            elif len(files) > 1:
+                return apart()
+            else:
+                n, found = columns(*files[0], ENTRY_SCHEMA)
+                counts = [n]
     except avro.OtherColumns:  # several versions wrote them
         return apart()
     if any(counts):
         # what is wrong with one file is found once for all; then each by itself says which one it is
-        missing = _REQUIRED_PATHS - columns.keys()
-        if len(files) > 1 and (missing or set(columns["_VERSION"]) != {VERSION}):
+        missing = _REQUIRED_PATHS - found.keys()
+        if len(files) > 1 and (missing or set(found["_VERSION"]) != {VERSION}):
             return apart()
         for name in sorted(missing):
             raise Corrupt(f"{files[0][1]}: entries have no field {name}")
-        _check_version(columns, files[0][1])
+        _check_version(found, files[0][1])
     total = sum(counts)
     arrays = []
     for _, source, kind in _COLUMNS:
         try:
-            arrays.append(pa.array(columns.get(source) or [None] * total, _arrow_type(kind)))
+            arrays.append(pa.array(found.get(source) or [None] * total, _arrow_type(kind)))
         except (pa.ArrowException, OverflowError, UnicodeDecodeError) as err:
             if len(files) > 1:
                 return apart()  # the one at fault names itself

@@ -133,31 +133,12 @@ def timestamp_text(ns: int, separator: str, precision: int | None) -> str:
 
 
 def java_float(v: float, *, single: bool) -> str:
-    """Java's Double.toString / Float.toString: shortest digits, `1.0E10` outside 10^-3 to 10^7."""
-    if v != v:
-        return "NaN"
-    if v in (float("inf"), float("-inf")):
-        return "Infinity" if v > 0 else "-Infinity"
-    if single:
-        import numpy as np
+    """Java's Double.toString / Float.toString: `1.0E10` outside 10^-3 to 10^7."""
+    import numpy as np
 
-        text = np.format_float_scientific(np.float32(v), unique=True, trim="0")
-    else:
-        text = f"{v!r}"
-        if "e" not in text:
-            text = f"{v:e}" if v == 0 else _scientific(text)
-    mantissa, _, exponent = text.partition("e")
-    e = int(exponent or 0)
-    sign = "-" if mantissa.startswith("-") else ""
-    digits = mantissa.lstrip("-").replace(".", "").rstrip("0") or "0"
-    if v == 0:
-        return sign + "0.0"
-    if -3 <= e < 7:
-        if e >= 0:
-            whole, fraction = digits[: e + 1].ljust(e + 1, "0"), digits[e + 1 :] or "0"
-            return f"{sign}{whole}.{fraction}"
-        return f"{sign}0.{'0' * (-e - 1)}{digits}"
-    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{e}"
+    from shoal.format.float_text import one_text
+
+    return one_text(np.float32(v) if single else np.float64(v))
 
 
 def _scientific(text: str) -> str:

@@ -160,6 +160,8 @@ def stored_values(column: pa.Array, t: DataType) -> list[Value]:
         column = column.cast(pa.date32()).view(pa.int32())
     elif t.root == "TIME":
         column = column.cast(pa.time32("ms")).view(pa.int32())
+    elif t.is_timestamp and t.wide and pa.types.is_decimal(column.type):
+        return [None if v is None else int(v.scaleb(9, _EXACT)) for v in column.to_pylist()]
     elif t.is_timestamp:
         scale = UNIT_NS[column.type.unit]
         return [None if v is None else v * scale for v in column.view(pa.int64()).to_pylist()]
@@ -178,6 +180,8 @@ def arrow_column(values: Sequence[Value], t: DataType) -> pa.Array:
     target = to_arrow(t)
     if t.root in ("DATE", "TIME"):
         return pa.array(values, pa.int32()).view(target)
+    if t.is_timestamp and pa.types.is_decimal(target):
+        return pa.array([None if v is None else Decimal(int(v)).scaleb(-9, _EXACT) for v in values], target)
     if t.is_timestamp:
         scale = UNIT_NS[target.unit]
         return pa.array([None if v is None else int(v) // scale for v in values], pa.int64()).view(target)

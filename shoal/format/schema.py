@@ -21,6 +21,8 @@ VERSION = 3
 KEY_FIELD_OFFSET = 1073741823
 SEQUENCE_NUMBER = Field(2147483646, "_SEQUENCE_NUMBER", DataType("BIGINT", False))
 VALUE_KIND = Field(2147483645, "_VALUE_KIND", DataType("TINYINT", False))
+# Never stored: which level of the merge tree a row comes from.
+LEVEL = Field(2147483644, "_LEVEL", DataType("INT", False))
 KEY_PREFIX = "_KEY_"
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_LENGTH = 2147483647
+# Seconds of the years 1 to 9999 with nine decimals.
+WIDE_DIGITS = 21
 
 _PLAIN = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE", "VARIANT", "BLOB")
 _ALIASES = {
@@ -59,6 +61,8 @@ class DataType:
     key: DataType | None = None
     value: DataType | None = None
     fields: tuple[Field, ...] = ()
+    wide: bool = False
+    """Of a timestamp with more than six digits: read as DECIMAL seconds since 1970, which hold every year."""
 
     def with_nullable(self, nullable: bool) -> DataType:
         return replace(self, nullable=nullable)
@@ -217,6 +221,8 @@ def to_arrow(t: DataType) -> pa.DataType:
             return pa.decimal128(t.precision or 10, t.scale or 0)
         case "TIME":
             return pa.time32("ms")
+        case "TIMESTAMP" | "TIMESTAMP_LTZ" if t.wide and (t.precision or 0) > 6:
+            return pa.decimal128(WIDE_DIGITS, 9)
         case "TIMESTAMP":
             return pa.timestamp(unit(t.precision or 0))
         case "TIMESTAMP_LTZ":
@@ -232,7 +238,27 @@ def to_arrow(t: DataType) -> pa.DataType:
             return pa.map_(to_arrow(t.key), pa.field("value", to_arrow(t.value), t.value.nullable))
         case "ROW":
             return pa.struct([arrow_field(f) for f in t.fields])
+        case "VARIANT":
+            return pa.struct([pa.field(n, pa.binary(), False) for n in ("value", "metadata")])
+        case "VECTOR":
+            assert t.element is not None
+            return pa.list_(pa.field("element", to_arrow(t.element), t.element.nullable), t.length or 0)
     raise Unsupported(f"columns of type {t} are not supported yet")
+
+
+def widened(t: DataType) -> DataType:
+    """The same type, its timestamps of more than six digits (nested ones too) read as decimal seconds."""
+    if t.is_timestamp:
+        return replace(t, wide=True) if (t.precision or 0) > 6 else t
+    if not t.is_nested:
+        return t
+    return replace(
+        t,
+        element=t.element and widened(t.element),
+        key=t.key and widened(t.key),
+        value=t.value and widened(t.value),
+        fields=tuple(replace(f, type=widened(f.type)) for f in t.fields),
+    )
 
 
 def arrow_field(f: Field) -> pa.Field:

@@ -3,7 +3,8 @@
 
 Block by block: every run is topped up to a share of the budget, the block is cut at the smallest key that some run
 has not passed yet, so all versions of a key are in one block, and one vectorised pass orders and folds it.
-Agrees with: SortMergeReader, ReducerMergeFunctionWrapper, DeduplicateMergeFunction (2.0.0). Invariant: the versions of
+More large runs than `_ONE_PASS` are first laid together in groups, on disk. Agrees with: SortMergeReader, MergeSorter,
+ReducerMergeFunctionWrapper, DeduplicateMergeFunction (2.0.0). Invariant: the versions of
 a key meet in the order of their sequence (fields, then number); a key with a single version passes as it is; nothing
 about values drops a version before this point.
 """
@@ -11,24 +12,31 @@ about values drops a version before this point.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.budget import Budget
+from shoal.errors import Unsupported
 from shoal.lsm.keys import Array, column_words, last_by_key, stable_order
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SEQUENCE, KIND = "_SEQUENCE_NUMBER", "_VALUE_KIND"
+    from shoal.lsm.versions import Engine
+
+SEQUENCE, KIND, LEVEL = "_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL"
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
 
 # Part of the budget that loaded rows may take: folding a block copies it, and decoders hold pages of their own.
 _LOADED_SHARE = 0.12
 _BATCH_ROWS = (512, 65_536)
+# Runs merged at once, where they are large: each holds decoders and a share of the budget.
+_ONE_PASS = 50
+# Rows of a batch that is put aside, about.
+_SPILLED_ROWS = 8_192
 # Rows folded at once. More do not fit the CPU's cache; fewer cost more calls than they are worth.
 _BLOCK_ROWS = 131_072
 
@@ -37,24 +45,39 @@ Open = Callable[[int], "Iterator[pa.RecordBatch]"]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How versions of a key become one row."""
+    """How versions of a key become one row. Without an `engine` the last one counts, `ignore_delete` or not."""
 
     keys: tuple[str, ...]
     sequence_fields: tuple[str, ...] = ()
     sequence_ascending: bool = True
     ignore_delete: bool = False
+    engine: Engine | None = None
+    lookup: bool = False
+    """Compactions look up: of a key's rows above level 0 the one of the least level counts, it holds the others."""
+
+    def needs(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Value columns that runs must have, so that `columns` can be told."""
+        more = self.engine.needs(columns) if self.engine else columns
+        return tuple(dict.fromkeys((*columns, *more, *self.keys, *self.sequence_fields)))
 
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
     """A sorted run: `open(rows)` gives its batches of at most `rows` rows, ascending by key.
 
-    `row_bytes` estimates a decoded row; `sequences` are the run's least and greatest sequence number.
+    `row_bytes` estimates a decoded row; `sequences` are the run's least and greatest sequence number, `rows` its rows.
+    `unique` says that it holds each key once.
     """
 
     open: Open
     row_bytes: float
     sequences: tuple[int, int]
+    rows: int = 0
+    unique: bool = True
+
+    @property
+    def bytes(self) -> float:
+        return self.row_bytes * self.rows
 
 
 def needs_sequence(ranges: Sequence[tuple[int, int]], rules: Rules) -> bool:
@@ -70,15 +93,135 @@ def merge_runs(
 ) -> Iterator[pa.RecordBatch]:
     """Merged rows with `columns`, in batches.
 
-    Batches of the runs must hold the keys, `columns`, the row kind (unless no file holds a retraction), and the
-    sequence columns where `needs_sequence` says so. `ordered` gives ascending keys; without it rows of a block come
-    in the order of their runs, which saves a copy.
+    Batches of the runs must hold `rules.needs(columns)`, the row kind (unless no file holds a retraction), the sequence
+    number where `needs_sequence` says so, and the level where `rules.lookup` does. `ordered` gives ascending keys;
+    without it rows of a block come in the order of their runs, which saves a copy.
     """
     by_age = sorted(runs, key=lambda r: r.sequences)
-    sequenced = needs_sequence([r.sequences for r in runs], rules)
+    fold = _Fold(rules, tuple(columns), needs_sequence([r.sequences for r in runs], rules), drop_deletes, ordered)
+    if len(runs) <= _ONE_PASS or sum(r.bytes for r in runs) <= budget.total * _LOADED_SHARE:
+        yield from _merge(by_age, fold, budget)
+        return
+    from shoal.lsm.spill import Spill
+
+    with Spill() as spill:
+        groups = [by_age[i : i + _ONE_PASS] for i in range(0, len(by_age), _ONE_PASS)]
+        together = [
+            RunInput(
+                spill.keep(_merge(g, replace(fold, together=True), budget)),
+                max(r.row_bytes for r in g),
+                (g[0].sequences[0], max(r.sequences[1] for r in g)),
+                sum(r.rows for r in g),
+                unique=False,
+            )
+            for g in groups
+        ]
+        yield from _merge(together, fold, budget)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """What becomes of a block. `together` only puts its rows in order, every version of a key with its columns."""
+
+    rules: Rules
+    columns: tuple[str, ...]
+    sequenced: bool
+    drop_deletes: bool
+    ordered: bool
+    together: bool = False
+
+    def one(self, part: pa.RecordBatch) -> pa.RecordBatch:
+        """A block of one run, which holds each key once."""
+        if self.together:
+            return part
+        return _without_deletes(part, self.columns) if self.drop_deletes else part.select(list(self.columns))
+
+    def __call__(self, parts: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        words = _key_words(parts, self.rules.keys)
+        order, first = _sequenced_order(parts, words, self.rules) if self.sequenced else stable_order(words)
+        if self.together:
+            yield from _cut_between_keys(pa.Table.from_batches(parts).combine_chunks().take(_indices(order)), first)
+        elif self.rules.engine is not None:
+            yield from self._by_engine(self.rules.engine, parts, order, first)
+        else:
+            yield from self._last(parts, order, first)
+
+    def _by_engine(
+        self, engine: Engine, parts: list[pa.RecordBatch], order: Array, first: Array
+    ) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from shoal.lsm.versions import Versions
+
+        table = pa.Table.from_batches(parts).combine_chunks()
+        if self.rules.lookup:
+            order, first = _without_looked_up(table.column(LEVEL).to_numpy(), order, first)
+        values = [c for c in self.columns if c not in (SEQUENCE, KIND)]
+        folded = engine.fold(Versions(table, order, first, _kinds(parts)), values)
+        columns = dict(zip(values, folded.columns))
+        if KIND in self.columns:
+            columns[KIND] = pa.array(folded.kinds, pa.int8())
+        if SEQUENCE in self.columns:
+            columns[SEQUENCE] = table.column(SEQUENCE).combine_chunks().take(_indices(folded.rows))
+        out = pa.RecordBatch.from_arrays([columns[c] for c in self.columns], list(self.columns))
+        if self.drop_deletes:
+            alive = (folded.kinds == INSERT) | (folded.kinds == UPDATE_AFTER)
+            out = out if alive.all() else out.filter(pa.array(alive))
+        yield out
+
+    def _last(self, parts: list[pa.RecordBatch], order: Array, first: Array) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        kinds = _kinds(parts)
+        winners = _winners(order, first, kinds, self.rules)
+        if self.drop_deletes and kinds is not None and kinds.any():
+            kept = kinds[winners]
+            winners = winners[(kept == INSERT) | (kept == UPDATE_AFTER)]
+        names = list(self.columns)
+        if self.ordered:
+            table = pa.Table.from_batches([p.select(names) for p in parts]).combine_chunks()
+            yield from table.take(_indices(winners)).to_batches()
+            return
+        keep = np.zeros(len(order), bool)
+        keep[winners] = True
+        # one call for all parts: their count is runs times batches, and each call costs as much as thousands of rows
+        yield from pa.Table.from_batches([p.select(names) for p in parts]).filter(pa.array(keep)).to_batches()
+
+
+def _without_looked_up(levels: Array, order: Array, first: Array) -> tuple[Array, Array]:
+    """The versions less those above level 0 that a later compaction has looked up. Agrees with: LookupMergeFunction."""
+    here = levels[order]
+    high = np.where(here > 0, here, np.iinfo(here.dtype).max)
+    starts = np.flatnonzero(first)
+    least = np.minimum.reduceat(high, starts)
+    keep = (here <= 0) | (here == np.repeat(least, np.diff(np.append(starts, len(order)))))
+    if keep.all():
+        return order, first
+    group = (np.cumsum(first) - 1)[keep]
+    left = np.empty(len(group), bool)
+    left[0] = True
+    np.not_equal(group[1:], group[:-1], out=left[1:])
+    return order[keep], left
+
+
+def _cut_between_keys(table: pa.Table, first: Array) -> Iterator[pa.RecordBatch]:
+    """The ordered rows in batches that hold all versions of their keys: a stream of them may be cut after any."""
+    begins = np.flatnonzero(first)
+    at = np.searchsorted(begins, np.arange(0, len(first), _SPILLED_ROWS))
+    cuts = np.unique(np.append(begins[at[at < len(begins)]], len(first)))
+    for a, b in pairwise(cuts.tolist()):
+        yield from table.slice(a, b - a).combine_chunks().to_batches()
+
+
+def _merge(by_age: Sequence[RunInput], fold: _Fold, budget: Budget) -> Iterator[pa.RecordBatch]:
+    """Runs, oldest first, block by block."""
+    runs, rules = by_age, fold.rules
     share = int(budget.total * _LOADED_SHARE / max(1, len(runs)))
     widest = max((r.row_bytes for r in runs), default=1.0)
     rows = int(min(_BATCH_ROWS[1], max(_BATCH_ROWS[0], share / widest / 2)))
+    unique = all(r.unique for r in runs)
     streams = [_Stream(r.open(rows), rules.keys, share, budget) for r in by_age]
     try:
         while True:
@@ -90,11 +233,10 @@ def merge_runs(
             parts = [b for s in live for b in s.take_upto(cut)]
             if not parts:
                 continue
-            if len(live) == 1:
-                for part in parts:
-                    yield _without_deletes(part, columns) if drop_deletes else part.select(list(columns))
+            if len(live) == 1 and unique:
+                yield from map(fold.one, parts)
             else:
-                yield from _fold(parts, rules, columns, sequenced, drop_deletes, ordered)
+                yield from fold(parts)
             del parts
     finally:
         for s in streams:
@@ -105,6 +247,8 @@ def merge_unsorted(table: pa.Table, rules: Rules) -> pa.Table:
     """One row per key, in key order, of rows in order of arrival; deletes are kept."""
     table = table.combine_chunks()
     words = _key_words([table], rules.keys)
+    if rules.engine is not None:
+        raise Unsupported("merging a write buffer with another merge engine than deduplicate is not supported yet")
     if not rules.sequence_fields and not rules.ignore_delete:
         return table.take(_indices(last_by_key(words)))
     order, first = _sequenced_order([table], words, rules)
@@ -112,34 +256,6 @@ def merge_unsorted(table: pa.Table, rules: Rules) -> pa.Table:
 
 
 # ---- one block -------------------------------------------------------------------------------------------
-
-
-def _fold(
-    parts: list[pa.RecordBatch],
-    rules: Rules,
-    columns: Sequence[str],
-    sequenced: bool,
-    drop_deletes: bool,
-    ordered: bool,
-) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    words = _key_words(parts, rules.keys)
-    order, first = _sequenced_order(parts, words, rules) if sequenced else stable_order(words)
-    kinds = _kinds(parts)
-    winners = _winners(order, first, kinds, rules)
-    if drop_deletes and kinds is not None and kinds.any():
-        kept = kinds[winners]
-        winners = winners[(kept == INSERT) | (kept == UPDATE_AFTER)]
-    names = list(columns)
-    if ordered:
-        table = pa.Table.from_batches([p.select(names) for p in parts]).combine_chunks()
-        yield from table.take(_indices(winners)).to_batches()
-        return
-    keep = np.zeros(len(order), bool)
-    keep[winners] = True
-    # one call for all parts: their count is runs times batches, and each call costs as much as thousands of rows
-    yield from pa.Table.from_batches([p.select(names) for p in parts]).filter(pa.array(keep)).to_batches()
 
 
 def _winners(order: Array, first: Array, kinds: Array | None, rules: Rules) -> Array:

@@ -227,7 +227,8 @@ def _scannable(source: Source, feeds: list[Feed]) -> Any:
 
     if source.system is not None:
         return source.rows()
-    feed = Feed(source.table, source.snapshot if source.snapshot is not None else _newest(source.table))
+    at = source.snapshot if source.snapshot is not None else _newest(source.table)
+    feed = Feed(source.table, snapshot=at)
     feeds.append(feed)
     return feed
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.errors import BadRequest, NotFound, Unsupported, near
+from shoal.options import check
+from shoal.table.refs import split_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +45,8 @@ class Source:
     def rows(self) -> pa.Table:
         """A system table's rows."""
         assert self.system is not None
-        return getattr(self.table.inspect, self.system)()
+        at = {} if self.snapshot is None else {"snapshot": self.snapshot}
+        return self.table.system(self.system, **at)
 
 
 class Names:
@@ -58,14 +61,23 @@ class Names:
         """The source of a table node of a query, with the options of its hint."""
         if node.catalog and node.catalog.lower() != self.catalog.lower():
             raise NotFound(f"unknown catalog '{node.catalog}'", hint=f"this one is called {self.catalog}")
-        base, _, system = node.name.partition("$")
+        base, branch, system = split_name(node.name)
         database, name, table = self.open(node.db or None, base)
-        version = node.args.get("version")
-        if system:
-            if version is not None or options:
-                raise Unsupported(f"'{node.name}' has no versions", hint="time travel works on the table itself")
-            return Source(database, name, table, _system(table, node.name, system))
-        return Source(database, name, table, snapshot=_snapshot(table, version, options or {}))
+        if branch is not None:
+            table = table.branch(branch)
+            name = f"{name}$branch_{branch}"
+        known = None if system is None else _system(node.name, system)
+        named = {k: v for k, v in (options or {}).items() if k in _NAMED}
+        rest = {k: v for k, v in (options or {}).items() if k not in _NAMED}
+        if rest:
+            check(rest, "create", has_primary_key=bool(table.primary_key))
+            if known is None and any(k.startswith("incremental") for k in rest):
+                raise Unsupported(
+                    f"a query cannot tell what kind of change the rows of '{node.name}' are",
+                    hint=f"select from '{name}$audit_log' with the same options: its column rowkind says",
+                )
+            table = table.with_options(rest)
+        return Source(database, name, table, known, _snapshot(table, node.args.get("version"), named))
 
     def open(self, database: str | None, name: str) -> tuple[str, str, Table]:
         """(database, table name, table) of a name; `NotFound` lists near names."""
@@ -110,15 +122,19 @@ def spelling(name: str, known: list[str], what: str) -> str:
     raise NotFound(f"unknown {what} '{name}'", hint=near(name, known) or f"{what}s: {', '.join(known[:10])}")
 
 
-def _system(table: Table, name: str, system: str) -> str:
-    known = [n for n in dir(table.inspect) if not n.startswith("_") and callable(getattr(table.inspect, n))]
-    attribute = system.lower().replace("-", "_")
-    if attribute not in known:
-        raise NotFound(f"unknown system table '{name}'", hint=near(attribute, known) or f"there are {', '.join(known)}")
-    return attribute
+def _system(name: str, system: str) -> str:
+    from shoal.table.inspect import NAMES
+
+    key = system.lower().replace("-", "_")
+    if key not in NAMES:
+        raise NotFound(f"unknown system table '{name}'", hint=near(key, NAMES) or f"there are {', '.join(NAMES)}")
+    return key
 
 
 # ---- time travel
+
+# Options of a hint that name one snapshot; the others are those of the read.
+_NAMED = ("scan.snapshot-id", "scan.version", "scan.tag-name", "scan.timestamp")
 
 
 def _snapshot(table: Table, version: Any, options: Mapping[str, str]) -> int | None:
@@ -135,11 +151,6 @@ def _snapshot(table: Table, version: Any, options: Mapping[str, str]) -> int | N
                 asked.append(_tag(table, value))
             case "scan.timestamp":
                 asked.append(_at_time(table, value))
-            case _:
-                raise Unsupported(
-                    f"the option '{key}' is not supported in a query's hint",
-                    hint="scan.snapshot-id, scan.version, scan.tag-name and scan.timestamp are",
-                )
     if version is not None:
         value = _text(version.expression)
         asked.append(_at_time(table, value) if version.name.upper() == "TIMESTAMP" else _at_version(table, value))

@@ -28,6 +28,7 @@ from shoal.table.manifest_merge import Coded, MergeOptions, coded, merge_manifes
 from shoal.table.staged import Committed, Staged
 
 if TYPE_CHECKING:
+    from shoal.store.base import Store
     from shoal.table.table import Table
 
 # Encoded entries of small manifests that this committer wrote, kept so that merging them decodes nothing.
@@ -158,12 +159,12 @@ class Commit:
     def abort(self, staged: Staged) -> None:
         """Delete every file that exists only because of `staged`."""
         for c, f in staged.written():
-            self._store.delete(self.table.file_path(c.partition, c.bucket, f))
+            _delete(self.table.file_at(c.partition, c.bucket, f))
 
     def _drop_compaction(self, staged: Staged) -> None:
         for c, f in staged.written():
             if f not in c.new_files:
-                self._store.delete(self.table.file_path(c.partition, c.bucket, f))
+                _delete(self.table.file_at(c.partition, c.bucket, f))
 
     def _settle(self, kind: str, entries: Sequence[Entry], identifier: int, staged: Staged) -> int:
         """Create one snapshot. Once an attempt was unclear, a store that still fails leaves it unclear."""
@@ -446,3 +447,8 @@ class Commit:
         names = {m.file_name for m in self._metas}
         for gone in [n for n in self._kept if n not in names]:
             self._kept_count -= len(self._kept.pop(gone))
+
+
+def _delete(at: tuple[Store, str]) -> None:
+    store, path = at
+    store.delete(path)

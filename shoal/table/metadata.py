@@ -8,7 +8,7 @@ away again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shoal.errors import Corrupt, NotFound
@@ -20,9 +20,15 @@ from shoal.format.schema import decode as decode_schema
 from shoal.format.snapshot import Snapshot
 from shoal.store.base import Store
 from shoal.store.cache import Cache
+from shoal.table.deletions import Deletion
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from shoal.format.index_manifest import IndexEntry
+
+
+KeepManifests = Callable[[Sequence[ManifestMeta]], Sequence[bool]]
 
 
 class Metadata:
@@ -138,10 +144,21 @@ class Metadata:
                 hint="it was deleted by hand or by another tool's expiry; read a newer snapshot",
             ) from err
 
-    def live(self, snap: Snapshot | None) -> pa.Table:
-        """The live entries of a snapshot, in one chunk."""
+    def live(self, snap: Snapshot | None, keep: KeepManifests | None = None) -> pa.Table:
+        """The live entries of a snapshot, in one chunk.
+
+        Where they are not cached, manifests that `keep` says no to are not read: it must answer by partition, so that
+        an entry and its deletion are kept or left out together.
+        """
         if snap is None:
             return live_entries([])
+        # both lists together name a state of the table; the ids of snapshots are given away again after a rollback
+        key = (self._uri, f"live {snap.base_manifest_list} {snap.delta_manifest_list}")
+        if keep is not None and not self.cache.holds(key):
+            metas = self.manifests(snap)
+            kept = [m for m, wanted in zip(metas, keep(metas)) if wanted]
+            if len(kept) < len(metas):
+                return live_entries(self._all_entries([m.file_name for m in kept]), any(m.deleted for m in kept))
 
         def load() -> tuple[pa.Table, int]:
             metas = self.manifests(snap)
@@ -149,8 +166,38 @@ class Metadata:
             table = live_entries(tables, any(m.deleted for m in metas)).combine_chunks()
             return table, table.nbytes
 
-        # both lists together name a state of the table; the ids of snapshots are given away again after a rollback
-        return self.cache.get((self._uri, f"live {snap.base_manifest_list} {snap.delta_manifest_list}"), load)
+        return self.cache.get(key, load)
+
+    def deletions(self, name: str) -> dict[tuple[bytes, int], dict[str, Deletion]]:
+        """The deletion vectors that an index manifest lists: by partition and bucket, then by data file."""
+        path = paths.manifest(name)
+
+        def load() -> tuple[dict[tuple[bytes, int], dict[str, Deletion]], int]:
+            out: dict[tuple[bytes, int], dict[str, Deletion]] = {}
+            for e in self.index_entries(name):
+                if e.index_type != "DELETION_VECTORS":
+                    continue
+                here = out.setdefault((e.partition, e.bucket), {})
+                for r in e.dv_ranges or ():
+                    here[r.file_name] = Deletion(e.file_name, e.external_path, r.offset, r.length, r.cardinality)
+            return out, 300 * sum(map(len, out.values())) + 200
+
+        return self.cache.get((self._uri, f"deletions {path}"), load)
+
+    def index_entries(self, name: str) -> list[IndexEntry]:
+        """The entries of an index manifest."""
+        from shoal.format.columnar_manifest import is_avro, table
+        from shoal.format.index_manifest import SCHEMA, decode_index_manifest, entries_of
+
+        path = paths.manifest(name)
+
+        def load() -> tuple[list[IndexEntry], int]:
+            data, where = self._read(path), f"{self._uri}/{path}"
+            if is_avro(data):
+                return decode_index_manifest(data, where), 20 * len(data)
+            return entries_of(table(data, where, SCHEMA), where), 20 * len(data)
+
+        return self.cache.get((self._uri, f"index {path}"), load)
 
     def _all_entries(self, names: Sequence[str]) -> list[pa.RecordBatch]:
         """The entries of several manifests, in any order; those that are not cached are decoded together."""

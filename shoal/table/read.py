@@ -15,16 +15,21 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
-from shoal.format.schema import SEQUENCE_NUMBER, VALUE_KIND
+from shoal.format.datafile import DataFile
+from shoal.format.schema import VALUE_KIND
 from shoal.format.types import Field
-from shoal.lsm.merge import KIND, merge_runs, needs_sequence
+from shoal.lsm.merge import INSERT, KIND, UPDATE_AFTER, merge_runs
 from shoal.lsm.sections import Section
-from shoal.table.runs import BucketFiles
+from shoal.table.data_evolution import Files, anchor
+from shoal.table.data_evolution import batches as wide_batches
+from shoal.table.inline_blobs import inline_blobs, with_blobs
+from shoal.table.runs import BucketFiles, merged_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shoal.table.scan import Plan, Scan, Split
+    from shoal.table.scan import Scan
+    from shoal.table.split import Plan, Split
 
 # Below this many rows, threads cost more than they give.
 _PARALLEL_ROWS = 200_000
@@ -39,7 +44,7 @@ def read(scan: Scan, plan: Plan) -> Iterator[pa.RecordBatch]:
     left = scan.limit
     if left == 0:
         return
-    splits = plan.splits
+    splits = plan.pieces
     workers = min(len(splits), os.cpu_count() or 1)
     many = workers > 1 and plan.rows > _PARALLEL_ROWS
     batches = _side_by_side(scan, splits, workers) if many else _one_by_one(scan, splits)
@@ -64,8 +69,13 @@ def _rows(scan: Scan, split: Split, budget: Budget) -> Iterator[pa.RecordBatch]:
     """The rows of one split as the scan wants them."""
     import pyarrow as pa
 
-    names, schema = list(scan.columns), scan.schema
+    schema = scan.schema
+    names = schema.names
+    table, read = scan.table, {f.name for f in scan.read_fields}
+    blobs = [n for n in inline_blobs(table.schema) if n in read]
     for batch in _split(scan, split, budget):
+        if blobs and batch.num_rows:
+            batch = with_blobs(batch, blobs, table.schema, table.places)
         if scan.where is not None:
             batch = _filter(batch, scan.where)
         if batch.num_rows:
@@ -119,51 +129,94 @@ def _filter(batch: pa.RecordBatch, where: object) -> pa.RecordBatch:
 
 
 def _split(scan: Scan, split: Split, budget: Budget) -> Iterator[pa.RecordBatch]:
-    table = scan.table
-    fields = scan.read_fields
-    if not table.primary_key:
-        files = BucketFiles(table, split.partition, split.bucket, fields)
-        for section in split.sections:
-            for run in section:
-                yield from files.batches(run, _PLAIN_ROWS, threads=True)
+    """Rows of a split with the columns to read, and in front the row kind where the scan wants it."""
+    if not scan.table.primary_key:
+        yield from _appended(scan, split)
         return
     for section in split.sections:
-        if len(section) == 1:
-            yield from _one_run(scan, split, section, fields)
+        if len(section) == 1 or not split.merge:
+            for run in section:
+                yield from _unmerged(scan, split, run)
         else:
-            yield from _merged(scan, split, section, fields, budget)
+            yield from _merged(scan, split, section, budget)
 
 
-def _one_run(scan: Scan, split: Split, section: Section, fields: list[Field]) -> Iterator[pa.RecordBatch]:
-    """A section without overlap: no merge; deletes are dropped where a file may hold some."""
+def _appended(scan: Scan, split: Split) -> Iterator[pa.RecordBatch]:
+    """Rows of an append table: every row is an insert."""
+    import pyarrow as pa
+
+    for batch in _wide_rows(scan, split) if scan.table.data_evolution else _rows_of_files(scan, split):
+        if scan.kinds:
+            batch = batch.add_column(0, pa.field(KIND, pa.int8(), False), _inserts(batch.num_rows))
+        yield batch
+
+
+def _inserts(rows: int) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+
+    return pa.array(np.zeros(rows, np.int8))
+
+
+def _rows_of_files(scan: Scan, split: Split) -> Iterator[pa.RecordBatch]:
+    pruning = scan.file_pruning(merged=False)
+    files = BucketFiles(
+        scan.table, split.partition, split.bucket, scan.read_fields, deletions=split.deletions, pruning=pruning
+    )
+    return files.batches(split.files, _PLAIN_ROWS, threads=True)
+
+
+def _wide_rows(scan: Scan, split: Split) -> Iterator[pa.RecordBatch]:
+    """Rows whose columns lie in several files."""
+    table, partition, bucket = scan.table, split.partition, split.bucket
+    opened = BucketFiles(table, partition, bucket, (), deletions=split.deletions)
+
+    def rows_of(file: DataFile, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        return BucketFiles(table, partition, bucket, fields).batches((file,), _PLAIN_ROWS, threads=True)
+
+    files = Files(
+        rows_of, lambda f: table.file_at(partition, bucket, f), table.file_schema, table.options.blob_as_descriptor
+    )
+    for section in split.sections:
+        group = section[0]
+        holder = anchor(group)
+        deletion = split.deletions.get(holder.file_name) if holder else None
+        vector = None if deletion is None else opened.vector(deletion)
+        yield from wide_batches(group, scan.read_fields, files, rows=_PLAIN_ROWS, deleted=vector)
+
+
+def _unmerged(scan: Scan, split: Split, run: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+    """Files that hold each key once, or whose versions are all wanted; deletes go where a file may hold some."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    fields = scan.read_fields
     names = [f.name for f in fields]
-    for f in section[0]:
-        if f.delete_row_count == 0:
-            yield from BucketFiles(scan.table, split.partition, split.bucket, fields).batches(
-                (f,), _PLAIN_ROWS, threads=True
-            )
-            continue
-        files = BucketFiles(scan.table, split.partition, split.bucket, (*fields, VALUE_KIND))
+    # Java reads such files without the kinds they store
+    one = len(split.files) == 1 and split.files[0].delete_row_count in (0, None)
+    plain = split.merge and not scan.deletes and (split.raw or one)
+    for f in run:
+        drops = not scan.deletes and f.delete_row_count != 0
+        files = BucketFiles(
+            scan.table, split.partition, split.bucket, [VALUE_KIND, *fields] if drops or scan.kinds else fields,
+            deletions=split.deletions, pruning=scan.file_pruning(merged=False),
+        )  # fmt: skip
         for batch in files.batches((f,), _PLAIN_ROWS, threads=True):
-            alive = pc.is_in(batch.column(KIND), pa.array([0, 2], pa.int8()))
-            yield batch.select(names).filter(alive)
+            if plain and scan.kinds:
+                batch = batch.set_column(0, batch.schema.field(0), _inserts(batch.num_rows))
+            if drops:
+                alive = pc.is_in(batch.column(KIND), pa.array([INSERT, UPDATE_AFTER], pa.int8()))
+                batch = batch.filter(alive)
+            yield batch if scan.kinds or not drops else batch.select(names)
 
 
-def _merged(
-    scan: Scan, split: Split, section: Section, fields: list[Field], budget: Budget
-) -> Iterator[pa.RecordBatch]:
-    table, rules = scan.table, scan.table.rules
-    extra = [table.schema.field(n) for n in (*rules.keys, *rules.sequence_fields)]
-    needed = list(dict.fromkeys((*fields, *extra)))
-    ranges = [(min(f.min_sequence for f in run), max(f.max_sequence for f in run)) for run in section]
-    if needs_sequence(ranges, rules):
-        needed.append(SEQUENCE_NUMBER)
-    if any(f.delete_row_count != 0 for run in section for f in run):
-        needed.append(VALUE_KIND)
-    files = BucketFiles(table, split.partition, split.bucket, needed)
+def _merged(scan: Scan, split: Split, section: Section, budget: Budget) -> Iterator[pa.RecordBatch]:
+    table, fields = scan.table, scan.read_fields
+    needed = merged_fields(table, fields, section, kinds=scan.kinds)
+    files = BucketFiles(
+        table, split.partition, split.bucket, needed, deletions=split.deletions,
+        pruning=scan.file_pruning(merged=True),
+    )  # fmt: skip
     runs = [files.run(run) for run in section]
-    names = [f.name for f in fields]
-    yield from merge_runs(runs, rules, names, budget, drop_deletes=True, ordered=False)
+    names = [f.name for f in ([VALUE_KIND, *fields] if scan.kinds else fields)]
+    yield from merge_runs(runs, table.rules, names, budget, drop_deletes=not scan.deletes, ordered=False)

@@ -9,15 +9,17 @@ its fields do, is `Corrupt`.
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.errors import Corrupt
-from shoal.format.paths import decimal_text, timestamp_text, value_text
+from shoal.format.float_text import java_text
+from shoal.format.paths import decimal_text, timestamp_text
 from shoal.format.row import bitset_width, is_wide
-from shoal.format.types import DataType
+from shoal.format.types import DataType, to_arrow, unit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +30,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 _INTS = {"TINYINT": "<i1", "SMALLINT": "<i2", "INT": "<i4", "DATE": "<i4", "TIME": "<i4", "BIGINT": "<i8"}
 _FLOATS = {"FLOAT": "<f4", "DOUBLE": "<f8"}
 _ARITY = 4  # bytes of the arity in front of a row
+_EXACT = decimal.Context(prec=64)
 
 
 def text_columns(types: Sequence[DataType], rows: pa.Array, what: str) -> list[pa.Array]:
@@ -38,6 +41,41 @@ def text_columns(types: Sequence[DataType], rows: pa.Array, what: str) -> list[p
         return [pa.array([], pa.string()) for _ in types]
     at = _Rows(types, rows, what)
     return [at.texts(i, t) for i, t in enumerate(types)]
+
+
+def typed_column(types: Sequence[DataType], rows: pa.Array, i: int, as_type: DataType, what: str) -> pa.Array:
+    """The values of field `i`, in the Arrow type of `as_type`: the field's own type, or the same one widened."""
+    import pyarrow as pa
+
+    return _Rows(types, rows, what).values(i, as_type) if len(rows) else pa.array([], to_arrow(as_type))
+
+
+def value_text(t: DataType, a: pa.Array) -> pa.Array:
+    """Arrow values of a type as Java prints its internal form: days of a DATE, `2024-01-01T00:00` of a TIMESTAMP."""
+    import pyarrow as pa
+
+    match t.root:
+        case "BOOLEAN" | "CHAR" | "VARCHAR" | "TINYINT" | "SMALLINT" | "INT" | "BIGINT":
+            return a.cast(pa.string())
+        case "DATE" | "TIME":
+            return a.view(pa.int32()).cast(pa.string())
+        case "FLOAT" | "DOUBLE":
+            filled = java_text(a.fill_null(0).to_numpy())
+            return pa.compute.if_else(a.is_valid(), filled, pa.scalar(None, pa.string()))
+        case "DECIMAL":
+            return pa.array([None if v is None else format(v, "f") for v in a.to_pylist()], pa.string())
+        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+            return pa.array([None if v is None else timestamp_text(v, "T", None) for v in _nanos(a)], pa.string())
+    return pa.array([None if v is None else v.hex() for v in a.to_pylist()], pa.string())
+
+
+def _nanos(a: pa.Array) -> list[int | None]:
+    import pyarrow as pa
+
+    if pa.types.is_decimal(a.type):
+        return [None if v is None else int(v.scaleb(9)) for v in a.to_pylist()]
+    scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[a.type.unit]
+    return [None if v is None else v * scale for v in a.view(pa.int64()).to_pylist()]
 
 
 class _Rows:
@@ -66,12 +104,50 @@ class _Rows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        null = (self.head[:, (i + 8) // 8] >> ((i + 8) % 8) & 1).astype(bool)
+        null, at, slot = self._slot(i)
         if null.all() or t.is_nested:
             return pa.nulls(len(null), pa.string())
-        at = self.width + 8 * i
-        slot = np.where(null[:, None], 0, self.head[:, at : at + 8]).astype(np.uint8)
         return pc.if_else(pa.array(~null), self._texts(at, slot, t), pa.scalar(None, pa.string()))
+
+    def values(self, i: int, t: DataType) -> pa.Array:
+        """The values of field `i`."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        null, at, slot = self._slot(i)
+        kind = to_arrow(t)
+        if null.all() or t.is_nested:
+            return pa.nulls(len(null), kind)
+        return pc.if_else(pa.array(~null), self._values(at, slot, t).cast(kind), pa.scalar(None, kind))
+
+    def _slot(self, i: int) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], int, Bytes]:
+        """(where field `i` is null, where its slot lies in a row, the eight bytes of it in each row)."""
+        null = (self.head[:, (i + 8) // 8] >> ((i + 8) % 8) & 1).astype(bool)
+        at = self.width + 8 * i
+        return null, at, np.where(null[:, None], 0, self.head[:, at : at + 8]).astype(np.uint8)
+
+    def _values(self, at: int, slot: Bytes, t: DataType) -> pa.Array:
+        """The values of a slot, in a type that casts to the field's; what stands for a null does not matter."""
+        import pyarrow as pa
+
+        if t.root == "BOOLEAN":
+            return pa.array(slot[:, 0] != 0)
+        if t.root in _INTS:
+            values = pa.array(slot.view(_INTS[t.root])[:, 0])
+            return values.view(to_arrow(t)) if t.root in ("DATE", "TIME") else values
+        if t.root in _FLOATS:
+            return pa.array(slot.view(_FLOATS[t.root])[:, 0])
+        words: Ints = slot.view("<i8")[:, 0]
+        if t.is_bytes:
+            return self._bytes(at, slot, words, t)
+        if t.root == "DECIMAL":
+            whole = self._unscaled(words, t)
+            return pa.array([decimal.Decimal(v).scaleb(-(t.scale or 0), _EXACT) for v in whole], to_arrow(t))
+        nanos = self._stamps(words, t)
+        if t.wide:
+            return pa.array([decimal.Decimal(v).scaleb(-9, _EXACT) for v in nanos], to_arrow(t))
+        scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit(t.precision or 0)]
+        return pa.array([v // scale for v in nanos], pa.int64()).cast(to_arrow(t))
 
     def _texts(self, at: int, slot: Bytes, t: DataType) -> pa.Array:
         import pyarrow as pa
@@ -82,25 +158,34 @@ class _Rows:
             values = slot.view(_INTS[t.root])[:, 0]
             return pa.array(values.astype(np.int64)).cast(pa.string())
         if t.root in _FLOATS:
-            floats = slot.view(_FLOATS[t.root])[:, 0]
-            # Python and Java print the same digits, and the same form for these magnitudes; a FLOAT has fewer digits
-            plain = t.root == "DOUBLE"
-            return _each(floats, lambda v: repr(v) if plain and 1e-3 <= abs(v) < 1e7 else value_text(t, v, legacy=True))
+            return java_text(slot.view(_FLOATS[t.root])[:, 0])
         words: Ints = slot.view("<i8")[:, 0]
         if t.is_bytes:
-            return self._bytes(at, slot, words, t)
+            values = self._bytes(at, slot, words, t)
+            return values if t.root in ("CHAR", "VARCHAR") else pa.array([v.hex() for v in values.to_pylist()])
         if t.root == "DECIMAL":
             scale = t.scale or 0
             if not is_wide(t):
                 return _each(words, lambda v: decimal_text(v, scale))
-            raw = self._slices(words >> 32, words & 0xFFFFFFFF).to_pylist()
-            return pa.array([decimal_text(int.from_bytes(b, "big", signed=True), scale) for b in raw])
+            return pa.array([decimal_text(v, scale) for v in self._unscaled(words, t)])
         if not is_wide(t):
             return _each(words, lambda v: timestamp_text(v * 1_000_000, "T", None))
+        return pa.array([timestamp_text(v, "T", None) for v in self._stamps(words, t)])
+
+    def _unscaled(self, words: Ints, t: DataType) -> list[int]:
+        """The whole numbers of a DECIMAL."""
+        if not is_wide(t):
+            return words.tolist()
+        raw = self._slices(words >> 32, words & 0xFFFFFFFF).to_pylist()
+        return [int.from_bytes(b, "big", signed=True) for b in raw]
+
+    def _stamps(self, words: Ints, t: DataType) -> list[int]:
+        """Nanoseconds since 1970 of a TIMESTAMP."""
+        if not is_wide(t):
+            return [v * 1_000_000 for v in words.tolist()]
         eight = np.full(len(words), 8)
         ms = np.frombuffer(b"".join(self._slices(words >> 32, eight).to_pylist()), "<i8")
-        both = zip(ms.tolist(), (words & 0xFFFFFFFF).tolist())
-        return pa.array([timestamp_text(a * 1_000_000 + b, "T", None) for a, b in both])
+        return [a * 1_000_000 + b for a, b in zip(ms.tolist(), (words & 0xFFFFFFFF).tolist())]
 
     def _bytes(self, at: int, slot: Bytes, words: Ints, t: DataType) -> pa.Array:
         """Strings and binaries: up to 7 bytes lie in the slot, longer ones behind the fixed part."""
@@ -110,7 +195,7 @@ class _Rows:
         inline = mark & 0x80 != 0
         values = self._slices(np.where(inline, at, words >> 32), np.where(inline, mark & 0x7F, words & 0xFFFFFFFF))
         if t.root not in ("CHAR", "VARCHAR"):
-            return pa.array([v.hex() for v in values.to_pylist()])
+            return values
         try:
             return values.cast(pa.string())
         except pa.ArrowInvalid:  # a bound that was cut inside a character

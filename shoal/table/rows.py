@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import BadRequest, near
+from shoal.format.cast import default_value
 from shoal.format.schema import Schema
-from shoal.format.types import arrow_field
+from shoal.format.types import Field, arrow_field
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,7 +83,7 @@ def conform(batch: pa.RecordBatch, schema: Schema, table: str, needed: Sequence[
         at = batch.schema.get_field_index(f.name)
         if at < 0:
             if f.default is not None:
-                array = _default(f.default, target, batch.num_rows, table)
+                array = pa.repeat(_default(f, table), batch.num_rows)
             elif strict:
                 raise BadRequest(f"{table}: column '{f.name}' is missing and may not be null")
             else:
@@ -90,7 +91,7 @@ def conform(batch: pa.RecordBatch, schema: Schema, table: str, needed: Sequence[
         else:
             array = _fit(batch.column(at), target, table)
             if f.default is not None and array.null_count:
-                array = array.fill_null(_default(f.default, target, 1, table)[0])
+                array = array.fill_null(_default(f, table))
         if strict and array.null_count:
             raise BadRequest(
                 f"{table}: column '{f.name}' holds a null and may not",
@@ -118,13 +119,13 @@ def _fit(array: pa.Array, target: pa.Field, table: str) -> pa.Array:
         ) from err
 
 
-def _default(text: str, target: pa.Field, count: int, table: str) -> pa.Array:
-    import pyarrow as pa
-
+def _default(f: Field, table: str) -> pa.Scalar:
     try:
-        return pa.repeat(pa.scalar(text).cast(target.type), count)
-    except pa.ArrowException as err:
-        raise BadRequest(f"{table}: the default '{text}' of column '{target.name}' is no {target.type}") from err
+        return default_value(f.default or "", f.type, f.name)[0]
+    except BadRequest as err:
+        raise BadRequest(
+            f"{table}: the default '{f.default}' of column '{f.name}' is no {f.type}", hint="alter the column's default"
+        ) from err
 
 
 def _check_length(root: str, limit: int | None, array: pa.Array, column: str, table: str) -> None:

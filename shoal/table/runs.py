@@ -2,29 +2,42 @@
 """The data files of a bucket as sorted runs that can be merged, shared by reads and compactions.
 
 Invariant: a run yields value columns of today's schema (matched by field id), and sequence number and row kind where
-they are asked for; files are opened one after the other, so a run holds one file open.
+they are asked for; rows that a deletion vector marks never come out; files are opened one after the other, so a run
+holds one file open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from shoal.format.data import Column, DataReader, columns_for
+from shoal.errors import Corrupt, NotFound
+from shoal.format.data_reader import Column, DataReader, columns_for
 from shoal.format.datafile import DataFile
-from shoal.format.schema import SEQUENCE_NUMBER, VALUE_KIND
+from shoal.format.row import arrow_column, decode
+from shoal.format.schema import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from shoal.format.types import Field, arrow_field
-from shoal.lsm.merge import RunInput
+from shoal.lsm.merge import RunInput, needs_sequence
+from shoal.lsm.sections import Section
+from shoal.table.deletions import Deletion, Deletions
+from shoal.table.row_tracking import STORED, TRACKED, as_stored, fill
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
+    from shoal.format.deletion_vectors import DeletionVector
     from shoal.lsm.rolling import RecentFiles
+    from shoal.table.file_pruning import FilePruning
     from shoal.table.table import Table
 
 # A run this small fits whole in any block: its footer need not be read to guess the width of a row.
 _SMALL_RUN = 1 << 18
 _SMALL_ROW = 128.0
+# A vector's length field and checksum, which the recorded length leaves out in one of the two layouts.
+_AROUND = 8
 
 
 class BucketFiles:
@@ -38,21 +51,46 @@ class BucketFiles:
         fields: Sequence[Field],
         *,
         recent: RecentFiles | None = None,
+        deletions: Deletions | None = None,
+        pruning: FilePruning | None = None,
     ) -> None:
         self._table = table
         self._partition = partition
         self._bucket = bucket
         self._fields = tuple(fields)
+        # columns that follow from a row's place where the file does not store them
+        self._tracked = not table.primary_key and any(f in TRACKED for f in fields)
         self._recent = recent
-        self._columns: dict[int, list[Column]] = {}  # by schema id
+        self._deletions = deletions or {}
+        self._pruning = pruning
+        self._columns: dict[tuple[int, int], tuple[list[Column], Sequence[Field]]] = {}  # by schema id and level
+
+    @cached_property
+    def _constants(self) -> dict[int, pa.Scalar]:
+        """Values of the partition columns. Files repeat them, but a retraction may leave them null there."""
+        fields = self._table.schema.partition_fields
+        if not fields:
+            return {}
+        values = decode([f.type for f in fields], self._partition, "partition")
+        return {f.id: arrow_column([v], f.type)[0] for f, v in zip(fields, values)}
 
     def reader(self, file: DataFile, *, threads: bool = False) -> DataReader:
-        columns = self._columns.get(file.schema_id)
-        if columns is None:
-            schema = self._table.metadata.schema(file.schema_id)
-            columns = self._columns[file.schema_id] = columns_for(self._fields, schema.file_fields, file.file_name)
-        path = self._table.file_path(self._partition, self._bucket, file)
-        return DataReader(self._table.store, path, columns, threads=threads)
+        import pyarrow as pa
+
+        # a level is a constant of a file, so it counts where it is asked for
+        key = (file.schema_id, file.level if LEVEL in self._fields else 0)
+        found = self._columns.get(key)
+        if found is None:
+            fields = self._table.file_schema(file.schema_id).file_fields
+            wanted: Sequence[Field] = self._fields
+            if self._tracked:
+                fields, wanted = (*fields, *STORED), as_stored(wanted)
+            constants = self._constants | {LEVEL.id: pa.scalar(file.level, pa.int32())}
+            found = self._columns[key] = (columns_for(wanted, fields, constants), fields)
+        store, path = self._table.file_at(self._partition, self._bucket, file)
+        groups = self._pruning.groups(file) if self._pruning else None
+        legacy = self._table.options.orc_legacy_ltz
+        return DataReader(store, path, *found, threads=threads, groups=groups, legacy_ltz=legacy)
 
     def batches(self, files: Sequence[DataFile], rows: int, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """The rows of the files, one file after the other. `threads` decode the columns of a batch side by side."""
@@ -60,8 +98,32 @@ class BucketFiles:
             here = self._recent.get(f.file_name) if self._recent else None
             if here is not None:
                 yield from (self._shape(b) for b in here)
-            else:
-                yield from self.reader(f, threads=threads).batches(rows)
+                continue
+            if self._pruning is not None and self._pruning.skips(self._partition, self._bucket, f):
+                continue
+            reader = self.reader(f, threads=threads)
+            deletion = self._deletions.get(f.file_name)
+            if deletion is None and not self._tracked:
+                yield from reader.batches(rows)
+                continue
+            vector = None if deletion is None else self.vector(deletion)
+            for start, batch in reader.positioned(rows):
+                batch = fill(batch, f, start) if self._tracked else batch
+                yield batch if vector is None else _living(batch, vector.keep(start, batch.num_rows))
+
+    def vector(self, deletion: Deletion) -> DeletionVector:
+        """The deletion vector at that place."""
+        from shoal.format.deletion_vectors import decode_vector
+
+        store, path = self._table.index_at(self._partition, self._bucket, deletion.index_file, deletion.external_path)
+        try:
+            data = store.read_range(path, deletion.offset, deletion.length + _AROUND)
+        except NotFound as err:
+            raise Corrupt(
+                f"{path} is missing although a snapshot refers to it",
+                hint="without its deletion vectors, deleted rows would come back: read another snapshot",
+            ) from err
+        return decode_vector(data, path, deletion.length)
 
     def _shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
@@ -75,23 +137,50 @@ class BucketFiles:
         row_bytes = _SMALL_ROW
         if sum(f.file_size for f in files) > _SMALL_RUN:
             first = self.reader(files[0])
-            row_bytes = row_bytes_of(first, self._fields)
+            row_bytes = row_bytes_of(first, self._fields, files[0])
             first.close()
         sequences = (min(f.min_sequence for f in files), max(f.max_sequence for f in files))
-        return RunInput(lambda rows: self.batches(files, rows), row_bytes, sequences)
+        return RunInput(lambda rows: self.batches(files, rows), row_bytes, sequences, sum(f.row_count for f in files))
 
 
-def row_bytes_of(reader: DataReader, fields: Sequence[Field]) -> float:
+def merged_fields(table: Table, columns: Sequence[Field], section: Section, *, kinds: bool) -> list[Field]:
+    """The columns that the runs of a section must have, so that `columns` of the merged rows can be told."""
+    rules = table.rules
+    names = [f.name for f in columns if f.id != SEQUENCE_NUMBER.id]
+    needed = [table.schema.field(n) for n in rules.needs(names)]
+    ranges = [(min(f.min_sequence for f in run), max(f.max_sequence for f in run)) for run in section]
+    if len(names) < len(columns) or needs_sequence(ranges, rules):
+        needed.append(SEQUENCE_NUMBER)
+    if kinds or any(f.delete_row_count != 0 for run in section for f in run):
+        needed.append(VALUE_KIND)
+    if rules.lookup:
+        needed.append(LEVEL)
+    return needed
+
+
+def _living(batch: pa.RecordBatch, keep: NDArray[np.bool_]) -> pa.RecordBatch:
+    """The rows that a deletion vector leaves."""
+    import pyarrow as pa
+
+    return batch if keep.all() else batch.filter(pa.array(keep))
+
+
+def row_bytes_of(reader: DataReader, fields: Sequence[Field], file: DataFile) -> float:
     """Bytes of a decoded row: the fixed widths, and for strings what the footer says of their column."""
-    footer = reader.open().metadata
-    rows = max(1, footer.num_rows)
+    from shoal.format.parquet_reader import ParquetReader
+
+    opened = reader.open()
     sizes: dict[str, int] = {}
-    for g in range(footer.num_row_groups):
-        group = footer.row_group(g)
-        for c in range(group.num_columns):
-            column = group.column(c)
-            name = column.path_in_schema.split(".")[0]
-            sizes[name] = sizes.get(name, 0) + column.total_uncompressed_size
+    if isinstance(opened, ParquetReader):
+        footer = opened.footer
+        for g in range(footer.num_row_groups):
+            group = footer.row_group(g)
+            for c in range(group.num_columns):
+                column = group.column(c)
+                name = column.path_in_schema.split(".")[0]
+                sizes[name] = sizes.get(name, 0) + column.total_uncompressed_size
+    rows = max(1, opened.rows)
+    guess = 4 * file.file_size / rows / max(1, len(fields))  # of a column whose footer says nothing
     total = 0.0
     for f in fields:
         arrow = arrow_field(f).type
@@ -99,7 +188,7 @@ def row_bytes_of(reader: DataReader, fields: Sequence[Field]) -> float:
             total += max(1, arrow.bit_width / 8)
         except ValueError:
             # dictionary pages understate strings that repeat: count a few bytes at least
-            total += max(12.0, sizes.get(f.name, 0) / rows + 4)
+            total += max(12.0, sizes[f.name] / rows + 4 if f.name in sizes else guess)
     return total
 
 

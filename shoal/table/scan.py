@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a snapshot to the files a query must open, and from there to Arrow.
 
-Agrees with: KeyValueFileStoreScan, AppendOnlyFileStoreScan, MergeTreeSplitGenerator (2.0.0). Invariant: partition and
-key bounds may drop files of a primary-key table, value bounds only files of append tables; the filter itself is
-applied exactly, on merged rows.
+Agrees with: KeyValueFileStoreScan, AppendOnlyFileStoreScan, AbstractBatchTableScan (2.0.0). Invariant: partition,
+bucket and key bounds may drop files of a primary-key table; value bounds drop single files only where files hold each
+key once, whole buckets where no file of the bucket can match; the filter itself is applied exactly, on merged rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shoal.errors import BadRequest, MissingExtra, near
-from shoal.format.datafile import DataFile
-from shoal.format.manifest import entries_of
+from shoal.format.schema import VALUE_KIND
 from shoal.format.snapshot import Snapshot
-from shoal.format.stats import file_bounds
 from shoal.format.types import Field, arrow_schema
-from shoal.lsm.sections import Section, sections
-from shoal.table.prune import keep_files, keep_partitions
+from shoal.table.deletions import Deletions
+from shoal.table.file_pruning import FilePruning
+from shoal.table.pruning import Pruning
+from shoal.table.selected import Selected
+from shoal.table.split import Plan as Plan
+from shoal.table.split import Split as Split
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,124 +30,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from shoal.table.explain import Explained
     from shoal.table.table import Table
 
 
-_FILE_BYTES = 1_500  # of a decoded file, about
-
-
-@dataclass(frozen=True)
-class Split:
-    """The files of one bucket, read together. Decoded when somebody asks: a plan of many splits costs little."""
-
-    table: Table
-    partition: bytes
-    bucket: int
-    entries: pa.Table
-
-    @cached_property
-    def files(self) -> tuple[DataFile, ...]:
-        """Append tables: in order of arrival."""
-        files = [e.file for e in entries_of(self.entries)]
-        if not self.table.primary_key:
-            files.sort(key=lambda f: (f.min_sequence, f.file_name))
-        return tuple(files)
-
-    @cached_property
-    def sections(self) -> tuple[Section, ...]:
-        """Sections that do not overlap, each as its sorted runs."""
-        return tuple(sections(self.files, self.table.bounds)) if self.table.primary_key else ((self.files,),)
-
-    @property
-    def runs(self) -> int:
-        """The most files that a row's key can be in."""
-        return max((len(s) for s in self.sections), default=0)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a scan will open: live entries that survived pruning, and how many were dropped for which reason."""
-
-    table: Table
-    snapshot: Snapshot | None
-    entries: pa.Table
-    dropped: dict[str, int] = field(default_factory=dict)
-
-    @cached_property
-    def splits(self) -> list[Split]:
-        """One split a bucket, buckets in order."""
-        if self.dropped or self.snapshot is None:
-            return list(self._splits())
-
-        def load() -> tuple[list[Split], int]:
-            # with the file objects that splits make when they are read
-            return list(self._splits()), _FILE_BYTES * self.entries.num_rows
-
-        # a dashboard asks the same snapshot again and again
-        meta, snap = self.table.metadata, self.snapshot
-        state = f"splits {snap.base_manifest_list} {snap.delta_manifest_list} {self.table.schema.id}"
-        return meta.cache.get((meta.store.uri, state), load)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the files before merging."""
-        import pyarrow.compute as pc
-
-        return pc.sum(self.entries.column("row_count")).as_py() or 0
-
-    def _splits(self) -> Iterator[Split]:
-        import numpy as np
-        import pyarrow as pa
-
-        n = self.entries.num_rows
-        if not n:
-            return
-        encoded = self.entries.column("partition").combine_chunks().dictionary_encode()
-        buckets = self.entries.column("bucket").to_numpy()
-        code = encoded.indices.to_numpy().astype(np.int64) * (int(buckets.max()) + 3) + buckets + 2
-        order = np.argsort(code, kind="stable")
-        starts = np.flatnonzero(np.append(True, np.diff(code[order]) != 0))
-        partitions = encoded.dictionary.to_pylist()
-        sorted_entries = self.entries.take(pa.array(order))
-        for a, b in zip(starts.tolist(), [*starts[1:].tolist(), n]):
-            first = int(order[a])
-            partition = partitions[encoded.indices[first].as_py()]
-            yield Split(self.table, partition, int(buckets[first]), sorted_entries.slice(a, b - a))
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """What a scan does, for people (`str`) and scripts (`to_dict`)."""
-
-    table: str
-    snapshot: int | None
-    files: int
-    bytes: int
-    rows: int
-    dropped: dict[str, int]
-    buckets: int
-    runs_max: int
-    merged_buckets: int
-    columns: tuple[str, ...]
-    where: str | None
-
-    def __str__(self) -> str:
-        lines = [f"{self.table}: " + (f"snapshot {self.snapshot}" if self.snapshot else "no snapshot yet")]
-        lines.append(f"  columns  {', '.join(self.columns)}")
-        if self.where:
-            lines.append(f"  where    {self.where}")
-        lines.append(f"  files    {self.files:,} in {self.buckets:,} buckets, {self.bytes:,} bytes, {self.rows:,} rows")
-        for reason, n in self.dropped.items():
-            lines.append(f"  dropped  {n:,} files by {reason}")
-        lines.append(f"  merge    {self.merged_buckets:,} buckets have overlapping runs, at most {self.runs_max}")
-        return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 class Scan:
-    """A query over one snapshot. Nothing is read before one of the `to_` methods is called."""
+    """A query over one snapshot. Nothing is read before one of the `to_` methods is called.
+
+    `kinds` puts the row kind of every row in front, as the int8 column `_VALUE_KIND`.
+    """
 
     def __init__(
         self,
@@ -155,20 +47,24 @@ class Scan:
         where: str | pc.Expression | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        snapshot: int | None = None,
+        snapshot: Snapshot | None = None,
+        selected: Selected | None = None,
+        kinds: bool = False,
     ) -> None:
         self.table = table
         names = table.schema.names
         self.columns = tuple(names if columns is None else columns)
         for c in self.columns:
-            if c not in names:
+            if c not in table.readable:
                 raise BadRequest(
                     f"{table.name} has no column '{c}'", hint=near(c, names) or f"it has {', '.join(names)}"
                 )
         if limit is not None and limit < 0:
             raise BadRequest(f"limit {limit} is negative")
         self.limit = limit
-        self._snapshot_id = snapshot if snapshot is not None else table.options.scan_snapshot_id
+        self.kinds = kinds
+        self._at = snapshot
+        self.selected = selected
         self.where = self._expression(where)
         self.where_columns = self._where_columns()
 
@@ -176,7 +72,7 @@ class Scan:
         if isinstance(where, str):
             from shoal.table.where import parse
 
-            return parse(where, self.table.arrow_schema)
+            return parse(where, self.table.readable_schema)
         return where
 
     def _where_columns(self) -> list[str]:
@@ -184,118 +80,124 @@ class Scan:
             return []
         from shoal.table.where import columns_of
 
-        return columns_of(self.where, self.table.arrow_schema)
+        return columns_of(self.where, self.table.readable_schema)
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the result."""
-        return arrow_schema([self.table.schema.field(c) for c in self.columns])
+        fields = [self.table.readable[c] for c in self.columns]
+        return arrow_schema([VALUE_KIND, *fields] if self.kinds else fields)
 
     # ---- plan
 
     @cached_property
     def snapshot(self) -> Snapshot | None:
-        meta = self.table.metadata
-        return meta.latest() if self._snapshot_id is None else meta.snapshot(self._snapshot_id)
+        if self.selected is not None:
+            return self.selected.snapshot
+        return self.table.metadata.latest() if self._at is None else self._at
+
+    @property
+    def merge(self) -> bool:
+        """Whether the versions of a key become one row."""
+        return self.selected is None or self.selected.merge
+
+    @property
+    def deletes(self) -> bool:
+        """Whether -U and -D rows stay in the result."""
+        return self.selected is not None and self.selected.deletes
 
     def plan(self) -> Plan:
         """The files to open."""
-        entries = self.table.metadata.live(self.snapshot)
+        table, pruning = self.table, self._pruning
+        if self.selected is None:
+            entries = table.metadata.live(self.snapshot, pruning.keep_manifests)
+        else:
+            entries = self.selected.entries
         dropped: dict[str, int] = {}
-        if entries.num_rows:
-            import pyarrow.compute as pc
+        whole = entries.num_rows
+        if whole:
+            entries = self._visible(entries, dropped)
+            entries = pruning.entries(entries, dropped, merged=self.merge and self._overlapping)
+            entries = self._first_rows(entries, dropped)
+        live = (
+            self.selected is None
+            and table.options.scan_bucket is None
+            and (self.where is None or not pruning.skipped_manifests)
+        )
+        return Plan(table, self.snapshot, entries, dropped, self._deletions(), self.merge, live)
 
-            # rows of the postponed bucket (-2) become readable when a compaction moves them into real ones
-            if pc.min(entries.column("bucket")).as_py() < 0:
-                real = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
-                dropped["postponed bucket"] = entries.num_rows - real.num_rows
-                entries = real
-        if self.where is not None and entries.num_rows:
-            entries = self._by_partition(entries, dropped)
-            entries = self._by_bounds(entries, dropped)
-        return Plan(self.table, self.snapshot, entries, dropped)
+    @cached_property
+    def _pruning(self) -> Pruning:
+        return Pruning(self.table, self.where, self.where_columns)
 
-    def _by_partition(self, entries: pa.Table, dropped: dict[str, int]) -> pa.Table:
-        import pyarrow as pa
+    def file_pruning(self, *, merged: bool) -> FilePruning | None:
+        """What the filter lets readers leave out of single files; `merged` where versions of a key are merged."""
+        found = self._file_pruning[merged]
+        return None if found.idle else found
+
+    @cached_property
+    def _file_pruning(self) -> tuple[FilePruning, FilePruning]:
+        node = self._pruning.node
+        return FilePruning(self.table, node, merged=False), FilePruning(self.table, node, merged=True)
+
+    @property
+    def _overlapping(self) -> bool:
+        """Whether files of a bucket may hold versions of one key."""
+        return bool(self.table.primary_key) and not (self.table.compacted_only and self._least_level)
+
+    def _visible(self, entries: pa.Table, dropped: dict[str, int]) -> pa.Table:
+        """Without postponed buckets and, where compaction makes rows visible, without level 0."""
         import pyarrow.compute as pc
 
-        schema = self.table.schema
-        if not any(k in self.where_columns for k in schema.partition_keys):
+        buckets = entries.column("bucket")
+        if self.merge and self.table.primary_key and pc.min(buckets).as_py() < 0:
+            # rows of the postponed bucket (-2) become readable when a compaction moves them into real ones
+            entries = _drop(entries, pc.less(buckets, 0), "postponed bucket", dropped)
+        only = self.table.options.scan_bucket
+        if only is not None:
+            entries = _drop(entries, pc.not_equal(entries.column("bucket"), only), "scan.bucket", dropped)
+        least = self._least_level
+        if least and entries.num_rows:
+            fresh = pc.less(entries.column("level"), least)
+            entries = _drop(entries, fresh, "level, not compacted yet", dropped)
+        return entries
+
+    @property
+    def _least_level(self) -> int:
+        if self.selected is not None:
+            if self.selected.levels is not None:
+                return self.selected.levels
+            if not self.selected.merge:
+                return 0
+        return 1 if self.table.compacted_only else 0
+
+    def _first_rows(self, entries: pa.Table, dropped: dict[str, int]) -> pa.Table:
+        """With a limit and nothing that takes rows away: only as many files as hold that many rows."""
+        if self.limit is None or self.where is not None or self.table.primary_key or entries.num_rows < 2:
             return entries
-        encoded = entries.column("partition").combine_chunks().dictionary_encode()
-        keep = keep_partitions(schema.partition_fields, encoded.dictionary.to_pylist(), self.where, schema.fields)
-        if all(keep):
+        if self.table.options.deletion_vectors or self.table.data_evolution:
             return entries
-        kept = entries.filter(pc.take(pa.array(keep), encoded.indices))
-        dropped["partition"] = entries.num_rows - kept.num_rows
-        return kept
+        import numpy as np
 
-    def _by_bounds(self, entries: pa.Table, dropped: dict[str, int]) -> pa.Table:
-        import pyarrow as pa
-
-        schema = self.table.schema
-        legal = schema.key_fields if schema.primary_keys else schema.fields
-        fields = [f for f in legal if f.name in self.where_columns and not f.type.is_nested]
-        if not fields or not entries.num_rows:
+        order = np.argsort(entries.column("min_sequence").to_numpy(), kind="stable")
+        rows = np.cumsum(entries.column("row_count").to_numpy()[order])
+        count = int(np.searchsorted(rows, self.limit)) + 1
+        if count >= entries.num_rows:
             return entries
-        prefix = "key" if schema.primary_keys else "value"
-        bounds = self._key_bounds(entries) if prefix == "key" else self._value_bounds(entries)
-        keep = keep_files(fields, bounds, entries.column("row_count").to_pylist(), self.where, schema.fields)
-        if all(keep):
-            return entries
-        kept = entries.filter(pa.array(keep))
-        dropped[f"{prefix} bounds"] = entries.num_rows - kept.num_rows
-        return kept
+        dropped["limit"] = entries.num_rows - count
+        return entries.take(np.sort(order[:count]))
 
-    def _key_bounds(self, entries: pa.Table) -> list[dict[str, Any]]:
-        """Bounds from the first and last key of each file. Only the first key column bounds: keys sort by it first."""
-        from shoal.format.data import ColumnBounds
-        from shoal.format.row import decode
-
-        schema = self.table.schema
-        types, single = schema.key_types, len(schema.key_types) == 1
-        out: list[dict[str, Any]] = []
-        columns = [entries.column(n).to_pylist() for n in ("min_key", "max_key", "key_min", "key_max", "bucket")]
-        for low, high, stat_low, stat_high, bucket in zip(*columns):
-            if bucket < 0:
-                out.append({})
-            elif single:
-                a, b = decode(types, low, "key"), decode(types, high, "key")
-                out.append({schema.trimmed_keys[0]: ColumnBounds(a[0], b[0], 0)})
-            else:
-                a, b = decode(types, stat_low, "key bounds"), decode(types, stat_high, "key bounds")
-                out.append({k: ColumnBounds(x, y, 0) for k, x, y in zip(schema.trimmed_keys, a, b)})
-        return out
-
-    def _value_bounds(self, entries: pa.Table) -> list[dict[str, Any]]:
-        """Bounds by today's column names; a column whose type has changed since has none."""
-        today = {f.id: f for f in self.table.schema.fields}
-        out = []
-        for e in entries_of(entries):
-            fields = self.table.metadata.schema(e.file.schema_id).fields
-            found = file_bounds(fields, e.file.value_stats, e.file.value_stats_cols, e.file.file_name)
-            same = {f.name: today[f.id] for f in fields if f.id in today and today[f.id].type.same_as(f.type)}
-            out.append({same[n].name: b for n, b in found.items() if n in same})
-        return out
+    def _deletions(self) -> Mapping[tuple[bytes, int], Deletions]:
+        snap = self.snapshot
+        if snap is None or snap.index_manifest is None or not self.table.options.deletion_vectors:
+            return {}
+        return self.table.metadata.deletions(snap.index_manifest)
 
     def explain(self) -> Explained:
         """Which files are kept and dropped, and how much there is to merge."""
-        plan = self.plan()
-        files = [f for s in plan.splits for f in s.files]
-        keyed = bool(self.table.primary_key)
-        return Explained(
-            table=self.table.name,
-            snapshot=plan.snapshot.id if plan.snapshot else None,
-            files=len(files),
-            bytes=sum(f.file_size for f in files),
-            rows=sum(f.row_count for f in files),
-            dropped=plan.dropped,
-            buckets=len(plan.splits),
-            runs_max=max((s.runs for s in plan.splits), default=0) if keyed else min(1, len(files)),
-            merged_buckets=sum(s.runs > 1 for s in plan.splits) if keyed else 0,
-            columns=self.columns,
-            where=None if self.where is None else str(self.where),
-        )
+        from shoal.table.explain import explain
+
+        return explain(self.plan(), self.columns, self.where)
 
     # ---- rows
 
@@ -303,7 +205,7 @@ class Scan:
     def read_fields(self) -> list[Field]:
         """Columns to read: the wanted ones, and those the filter needs."""
         names = dict.fromkeys((*self.columns, *self.where_columns))
-        return [self.table.schema.field(n) for n in names]
+        return [self.table.readable[n] for n in names]
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, streamed. Memory follows the table's budget, not its size."""
@@ -343,3 +245,12 @@ class Scan:
         connection = duckdb.connect()
         connection.register(name, self.to_arrow())
         return connection.table(name)
+
+
+def _drop(entries: pa.Table, condition: pa.ChunkedArray, reason: str, dropped: dict[str, int]) -> pa.Table:
+    import pyarrow.compute as pc
+
+    kept = entries.filter(pc.invert(condition))
+    if kept.num_rows < entries.num_rows:
+        dropped[reason] = entries.num_rows - kept.num_rows
+    return kept

@@ -8,34 +8,40 @@ every reader and writer it gives uses those and nothing global.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from shoal.budget import DEFAULT_BYTES, Budget
 from shoal.clock import Clock, Scheduler, SystemClock, ThreadScheduler, local_ms
-from shoal.errors import BadRequest, Unsupported
+from shoal.errors import BadRequest, MissingExtra
 from shoal.format import paths
 from shoal.format.datafile import DataFile
 from shoal.format.row import key_tuple
-from shoal.format.schema import Schema
-from shoal.format.types import arrow_schema
+from shoal.format.schema import SEQUENCE_NUMBER, Schema
+from shoal.format.types import Field, arrow_schema, widened
 from shoal.lsm.levels import Key
 from shoal.lsm.merge import Rules
 from shoal.lsm.pick import Policy, policy_of
 from shoal.options import Options, check
 from shoal.store.base import Store
 from shoal.store.cache import Cache
+from shoal.table.external_paths import Places
 from shoal.table.metadata import Metadata
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    import polars as pl
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.dataset as ds
 
     from shoal.table.inspect import Inspect
     from shoal.table.maintain import Maintain
     from shoal.table.scan import Scan
+    from shoal.table.stream import Changes, Follow
     from shoal.table.write import Write
 
 
@@ -53,10 +59,14 @@ class Table:
         scheduler: Callable[[], Scheduler] = ThreadScheduler,
         memory: int = DEFAULT_BYTES,
         rng: random.Random | None = None,
+        wide_timestamps: bool = False,
+        store_options: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.store = store
-        self.schema = schema
+        self.store_options = store_options
+        self.wide_timestamps = wide_timestamps
+        self.schema = _widened(schema) if wide_timestamps else schema
         self.metadata = Metadata(store, cache or Cache())
         self.options = Options(schema.options, strict=False)
         self.clock = clock or SystemClock()
@@ -76,6 +86,48 @@ class Table:
     def primary_key(self) -> tuple[str, ...]:
         return self.schema.primary_keys
 
+    @cached_property
+    def readable(self) -> dict[str, Field]:
+        """Columns that a scan may ask for by name: the table's, and those that Paimon adds to its rows."""
+        fields = {f.name: f for f in self.schema.fields}
+        if self.primary_key:
+            return {SEQUENCE_NUMBER.name: SEQUENCE_NUMBER} | fields
+        if self.options.row_tracking:
+            from shoal.table.row_tracking import TRACKED
+
+            return {f.name: f for f in TRACKED} | fields
+        return fields
+
+    @cached_property
+    def readable_schema(self) -> pa.Schema:
+        """The Arrow schema of `readable`."""
+        return arrow_schema(list(self.readable.values()))
+
+    @property
+    def data_evolution(self) -> bool:
+        """Whether the columns of a row may lie in several files."""
+        return self.options.data_evolution
+
+    def index_at(self, partition: bytes, bucket: int, name: str, external: str | None) -> tuple[Store, str]:
+        """The store and the path in it where an index file of a bucket lies."""
+        beside = self.options.get("index-file-in-data-file-dir")
+        folder = self.bucket_folder(partition, bucket) if beside else f"{paths.INDEX}/"
+        return self.places.locate(folder, name, external)
+
+    @cached_property
+    def places(self) -> Places:
+        """Where files are that lie outside the table's folder."""
+        return Places(self.store, self.store_options)
+
+    @property
+    def compacted_only(self) -> bool:
+        """Whether rows become visible by compaction: deletion vectors without merge-on-read, and first-row."""
+        o = self.options
+        if not self.primary_key:
+            return False
+        vectors = o.deletion_vectors and not o.deletion_vectors_merge_on_read
+        return vectors or o.merge_engine == "first-row"
+
     # ---- what users call
 
     def scan(
@@ -85,25 +137,114 @@ class Table:
         limit: int | None = None,
         *,
         snapshot: int | None = None,
+        tag: str | None = None,
+        version: str | None = None,
+        timestamp: int | str | datetime | None = None,
+        watermark: int | None = None,
     ) -> Scan:
-        """Rows of the newest snapshot, or of `snapshot` with the columns it had.
+        """Rows of the newest snapshot, or of one of the past with the columns it had.
 
         `where` is SQL text (`"dt = '2026-11-01' AND total > 5"`) or an Arrow expression; it is applied exactly, after
-        the versions of a key are merged. `columns` keeps their order.
+        the versions of a key are merged. `columns` keeps their order. The past is named by at most one of `snapshot`
+        (its id), `tag`, `version` (a tag, `watermark-<n>` or an id), `timestamp` (the newest snapshot not after it:
+        epoch milliseconds, a datetime, or text in local time), `watermark` (the first snapshot that reached it), or by
+        the table's `scan.*` options.
         """
-        from shoal.table.scan import Scan
+        from shoal.table.travel import scan
 
         check(self.schema.options, "read", has_primary_key=bool(self.primary_key))
-        snapshot = self.options.scan_snapshot_id if snapshot is None else snapshot
-        table = self if snapshot is None else self._as_of(snapshot)
-        return Scan(table, where=where, columns=columns, limit=limit, snapshot=snapshot)
+        return scan(
+            self, where, columns, limit, snapshot=snapshot, tag=tag, version=version, timestamp=timestamp,
+            watermark=watermark,
+        )  # fmt: skip
 
-    def _as_of(self, snapshot: int) -> Table:
-        """The table with the columns and keys that it had at a snapshot, and the options of today."""
-        then = self.metadata.snapshot(snapshot).schema_id
-        if then == self.schema.id:
+    def changes(
+        self,
+        start: int | str | datetime,
+        end: int | str | datetime,
+        *,
+        mode: str | None = None,
+        where: str | pc.Expression | None = None,
+        columns: Sequence[str] | None = None,
+        deletes: bool = True,
+    ) -> Scan:
+        """What changed after `start` up to and with `end`: snapshot ids, tags or times.
+
+        `mode` is `auto` (the changelog where the table has one), `delta` (rows as they were written), `changelog`, or
+        `diff` (the two states compared; without `deletes`, keys that are gone are left out, as in a plain read of
+        Java's). Batches begin with the column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
+        """
+        from shoal.table.incremental import changes
+
+        check(self.schema.options, "read", has_primary_key=bool(self.primary_key))
+        return changes(self, start, end, mode=mode, where=where, columns=columns, deletes=deletes)
+
+    def follow(
+        self,
+        *,
+        start: int | str | datetime | None = None,
+        consumer: str | None = None,
+        where: str | pc.Expression | None = None,
+        columns: Sequence[str] | None = None,
+        until: int | str | None = None,
+        buckets: Sequence[int] | tuple[int, int] | None = None,
+        poll: float | None = None,
+    ) -> Follow:
+        """The table's changes as they are committed: an endless iterator of `Changes`, each of one snapshot.
+
+        `start` is a snapshot id, a time, or a mode (`latest-full`, `latest`, `compacted-full`, `earliest`); without it
+        the `scan.*` options say, and without those the newest state comes first. `consumer` keeps the progress under
+        that name, moved on when the next batch is asked for. `until` ends the stream: a snapshot id, or `latest` for
+        what is there now. `buckets` reads a share: bucket numbers, or (i, n) for the i-th of n readers. `poll` is the
+        pause in seconds when nothing is new. A snapshot that expired before it was read is `NotFound`: there is never
+        a silent gap.
+        """
+        from shoal.table.stream import follow
+
+        check(self.schema.options, "read", has_primary_key=bool(self.primary_key))
+        return follow(
+            self, start=start, consumer=consumer, where=where, columns=columns, until=until, buckets=buckets, poll=poll
+        )
+
+    def follow_async(self, **arguments: Any) -> AsyncIterator[Changes]:
+        """`follow` for `async for`, with the same arguments."""
+        from shoal.table.stream_async import follow_async
+
+        check(self.schema.options, "read", has_primary_key=bool(self.primary_key))
+        return follow_async(self, **arguments)
+
+    def dataset(self, **when: Any) -> ds.Dataset:
+        """The table as a `pyarrow.dataset.Dataset`, for DuckDB and other engines: columns and filters reach the scan.
+
+        `when` is the past to read, as in `scan` (`snapshot=`, `tag=`, ...).
+        """
+        from shoal.table.dataset import TableDataset
+
+        return TableDataset(self, **when)
+
+    def lazy(self, **when: Any) -> pl.LazyFrame:
+        """A Polars LazyFrame; the columns and filters of the query reach the scan. `when` as in `scan`."""
+        try:
+            import polars
+        except ImportError as err:
+            raise MissingExtra("lazy needs polars", hint="pip install 'shoal[polars]'") from err
+        return polars.scan_pyarrow_dataset(self.dataset(**when))
+
+    def with_options(self, options: Mapping[str, object]) -> Table:
+        """The same table read with these options on top of its own, as Flink's OPTIONS hint does."""
+        return self.with_schema(replace(self.schema, options={**self.schema.options, **option_map(options)}))
+
+    def branch(self, name: str) -> Table:
+        """The branch `name` of this table; `NotFound` lists the branches there are."""
+        from shoal.table.refs import branch
+
+        return branch(self, name)
+
+    def as_of(self, schema_id: int) -> Table:
+        """The table with the columns and keys of another schema version, and the options of today."""
+        if schema_id == self.schema.id:
             return self
-        return self.with_schema(replace(self.metadata.schema(then), options=self.schema.options))
+        return self.with_schema(replace(self.metadata.schema(schema_id), options=self.schema.options))
 
     def write(self, commit_user: str | None = None) -> Write:
         """A writer, to be used in a `with` block. The same `commit_user` must not write from two places at once."""
@@ -126,11 +267,9 @@ class Table:
 
         return Maintain(self)
 
-    def follow(self, **_: Any) -> Iterator[pa.RecordBatch]:
-        """Reserved for streaming reads."""
-        raise Unsupported(
-            "streaming reads (follow) are not there yet", hint="poll with scan(), or use Flink for the stream"
-        )
+    def system(self, name: str, **time_travel: Any) -> Any:
+        """A system table by Java's name: `system("files")` is `t$files`."""
+        return self.inspect.system(name, **time_travel)
 
     # ---- what the rest of this layer calls
 
@@ -138,8 +277,15 @@ class Table:
         """The same table at another schema version."""
         return Table(
             self.name, self.store, schema, cache=self.metadata.cache, clock=self.clock, scheduler=self.new_scheduler,
-            memory=self.memory, rng=self.rng,
+            memory=self.memory, rng=self.rng, wide_timestamps=self.wide_timestamps, store_options=self.store_options,
         )  # fmt: skip
+
+    def file_schema(self, schema_id: int) -> Schema:
+        """The schema that a data file was written with, its types read as this table reads them."""
+        if schema_id == self.schema.id:
+            return self.schema
+        schema = self.metadata.schema(schema_id)
+        return _widened(schema) if self.wide_timestamps else schema
 
     def budget(self) -> Budget:
         return Budget(self.memory)
@@ -152,15 +298,21 @@ class Table:
 
     def bucket_folder(self, partition: bytes, bucket: int) -> str:
         """The bucket's folder relative to the table, with a final slash."""
-        return paths.bucket_dir(self.partition_path(partition), bucket) + "/"
+        inside = paths.bucket_dir(self.partition_path(partition), bucket) + "/"
+        return f"{self._data_root}{inside}"
 
-    def file_path(self, partition: bytes, bucket: int, file: DataFile) -> str:
-        if file.external_path is not None:
-            raise Unsupported(
-                f"{file.file_name} lies outside the table, at {file.external_path}",
-                hint="external paths are not supported yet",
-            )
-        return self.bucket_folder(partition, bucket) + file.file_name
+    @cached_property
+    def _data_root(self) -> str:
+        folder = self.options.get("data-file.path-directory")
+        return f"{str(folder).strip('/')}/" if folder else ""
+
+    def file_at(self, partition: bytes, bucket: int, file: DataFile) -> tuple[Store, str]:
+        """The store and the path in it where a data file lies."""
+        return self.places.locate(self.bucket_folder(partition, bucket), file.file_name, file.external_path)
+
+    def beside(self, partition: bytes, bucket: int, file: DataFile, name: str) -> tuple[Store, str]:
+        """The store and the path in it of an extra file of a data file, such as its index."""
+        return self.places.beside(self.bucket_folder(partition, bucket), name, file.external_path)
 
     def bounds(self, file: DataFile) -> tuple[Key, Key]:
         """Least and greatest key of a file, decoded."""
@@ -179,7 +331,19 @@ class Table:
         for name in fields:
             if name not in self.schema.names:
                 raise BadRequest(f"{self.name}: sequence.field '{name}' is not a column")
-        return Rules(self.schema.trimmed_keys, fields, o.sequence_ascending, o.ignore_delete)
+        engine = None
+        if o.merge_engine != "deduplicate":
+            from shoal.lsm.engines import engine_of
+
+            engine = engine_of(self.schema, o)
+        return Rules(
+            self.schema.trimmed_keys,
+            fields,
+            o.sequence_ascending,
+            o.ignore_delete,
+            engine,
+            engine is not None and o.needs_lookup and o.merge_engine != "first-row",
+        )
 
     @cached_property
     def policy(self) -> Policy:
@@ -212,6 +376,10 @@ class Table:
 
     def local_hour(self) -> int:
         return self.local_now_ms() // 3_600_000 % 24
+
+
+def _widened(schema: Schema) -> Schema:
+    return replace(schema, fields=tuple(replace(f, type=widened(f.type)) for f in schema.fields))
 
 
 def option_map(options: Mapping[str, object] | None) -> dict[str, str]:

@@ -33,7 +33,10 @@ def multiset(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> Counter[str]:
 
 
 def canonical(value: Any, t: pa.DataType) -> Any:
-    """A JSON value with its floats in one form, since 1.1 may be read from a 32-bit or a 64-bit column."""
+    """A JSON value in one form: 1.1 may be read from a 32-bit or a 64-bit column, and 0.120 s is 0.12 s."""
+    if isinstance(value, str) and pa.types.is_timestamp(t) and t.tz and "." in value:
+        # Java prints an instant with three, six or nine digits
+        return value.rstrip("Z").rstrip("0").rstrip(".") + "Z"
     if value is None or isinstance(value, str):
         return value
     if pa.types.is_float32(t):

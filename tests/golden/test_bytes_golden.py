@@ -95,5 +95,5 @@ def test_bucket_folders_have_javas_names(name: str, golden) -> None:
     table = shoal.open(str(top)).table(name)
     folder = top / f"{name.replace('.', '.db/')}"
     for entry in manifest.entries_of(table.metadata.live(table.metadata.latest())):
-        assert (folder / table.file_path(entry.partition, entry.bucket, entry.file)).is_file()
+        assert (folder / table.file_at(entry.partition, entry.bucket, entry.file)[1]).is_file()
     assert paths.snapshot_ids([p.name for p in (folder / "snapshot").iterdir()])

@@ -55,6 +55,14 @@ class SmallTable:
     def inspect(self) -> SmallInspect:
         return SmallInspect(self)
 
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return ("id",)
+
+    def system(self, name: str, **asked: Any) -> pa.Table:
+        rows: pa.Table = getattr(self.inspect, name)()
+        return rows.slice(0, asked["snapshot"]) if asked else rows
+
     def scan(
         self,
         where: pc.Expression | None = None,

@@ -14,7 +14,7 @@ from small_lake import SmallLake, SmallTable
 from shoal.errors import BadRequest, Corrupt, NotFound, ShoalError, StorageFailed, Unsupported
 from shoal.sql.encoding import jsonl
 from shoal.sql.engine import Engine, split
-from shoal.sql.sources import dataset
+from shoal.table.dataset import TableDataset
 
 OLD = pa.table({"id": pa.array([1], pa.int32()), "name": ["a"], "total": pa.array([1.5])})
 ORDERS = pa.table(
@@ -233,10 +233,11 @@ def test_two_snapshots_of_a_table_join(engine: Engine) -> None:
     [
         ("orders VERSION AS OF 'autumn'", NotFound, "no tag 'autumn'"),
         ("orders TIMESTAMP AS OF '1969-01-01'", NotFound, "no snapshot is as old"),
-        ("orders /*+ OPTIONS('scan.mode' = 'full') */", Unsupported, "scan.mode"),
+        ("orders /*+ OPTIONS('scan.moed' = 'full') */", BadRequest, "no option 'scan.moed'"),
+        ("orders /*+ OPTIONS('incremental-between' = '1,2') */", Unsupported, "what kind of change"),
         ("orders /*+ OPTIONS(scan.mode) */", BadRequest, "cannot read the hint"),
         ("orders VERSION AS OF 1 /*+ OPTIONS('scan.snapshot-id'='2') */", BadRequest, "two snapshots"),
-        ("orders$files VERSION AS OF 1", Unsupported, "has no versions"),
+        ("orders$files VERSION AS OF 'autumn'", NotFound, "no tag 'autumn'"),
     ],
 )
 def test_time_travel_that_cannot_be_done_raises(
@@ -359,20 +360,20 @@ def test_the_memory_limit_holds(lake: SmallLake) -> None:
 
 def test_a_dataset_serves_anyone_who_takes_one(lake: SmallLake) -> None:
     table = lake.held["shop.orders"]
-    found = dataset(table)  # type: ignore[arg-type]
+    found = TableDataset(table)  # type: ignore[arg-type]
     assert found.schema == ORDERS.schema
     assert found.to_table(columns=["name"], filter=pc.field("id") > 1).to_pydict() == {"name": ["b", None]}
     assert table.calls[-1]["columns"] == ["name"] and table.calls[-1]["where"] == "(id > 1)"
     assert found.count_rows() == 3 and found.head(2).num_rows == 2
     assert found.to_table(columns={"twice": pc.field("id") * 2}).to_pydict() == {"twice": [2, 4, 6]}
     assert found.filter(pc.field("id") > 1).filter(pc.field("id") < 3).to_table().column("id").to_pylist() == [2]
-    assert dataset(table, snapshot=1).count_rows() == 1  # type: ignore[arg-type]
+    assert TableDataset(table, snapshot=1).count_rows() == 1  # type: ignore[arg-type]
 
 
 def test_polars_pushes_columns_and_filters_into_a_dataset(lake: SmallLake) -> None:
     pl = pytest.importorskip("polars")
     table = lake.held["shop.orders"]
-    lazy = pl.scan_pyarrow_dataset(dataset(table))  # type: ignore[arg-type]
+    lazy = pl.scan_pyarrow_dataset(TableDataset(table))  # type: ignore[arg-type]
     assert lazy.filter(pl.col("id") > 2).select("total").collect().rows() == [(3.0,)]
     assert "id > 2" in table.calls[-1]["where"]
 
@@ -381,4 +382,4 @@ def test_polars_pushes_columns_and_filters_into_a_dataset(lake: SmallLake) -> No
 def test_what_a_dataset_cannot_do_raises(lake: SmallLake, call: str) -> None:
     name, _, arguments = call.rstrip(")").partition("(")
     with pytest.raises(Unsupported, match=name):
-        getattr(dataset(lake.held["shop.orders"]), name)(*[a for a in arguments.split(",") if a])  # type: ignore[arg-type]
+        getattr(TableDataset(lake.held["shop.orders"]), name)(*[a for a in arguments.split(",") if a])  # type: ignore[arg-type]
