@@ -210,9 +210,9 @@ class _Walk:
 
     def _read(self, snap: Snapshot, size: int) -> None:
         reader = self.reader
-        base = reader.manifest_list(snap.base_manifest_list)
-        delta = reader.manifest_list(snap.delta_manifest_list)
-        changelog = reader.manifest_list(snap.changelog_manifest_list) if snap.changelog_manifest_list else ()
+        base = reader.base(snap)
+        delta = reader.delta(snap)
+        changelog = reader.changelog(snap)
         wrote = {
             "snapshot": Count(1, size),
             "base-list": self._file(snap.base_manifest_list, snap.base_manifest_list_size),
@@ -227,8 +227,8 @@ class _Walk:
         index = snap.index_manifest
         fresh["index-manifest"] = NOTHING if index in self._seen else self._file(index, None)
         wrote |= fresh if known else dict.fromkeys(fresh, NOTHING)
-        entries = [_classified(snap, [reader.entries(m.file_name) for m in delta], is_changelog=False)]
-        entries.append(_classified(snap, [reader.entries(m.file_name) for m in changelog], is_changelog=True))
+        entries = [_classified(snap, [reader.entries(m) for m in delta], is_changelog=False)]
+        entries.append(_classified(snap, [reader.entries(m) for m in changelog], is_changelog=True))
 
         # Nothing below reads, so a vanished file leaves the walk as it was.
         if not known:

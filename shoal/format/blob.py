@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.errors import Corrupt, Unsupported
+from shoal.errors import Corrupt, NotFound, Unsupported
 from shoal.format.types import DataType, to_arrow
 from shoal.format.varint import varint
 
@@ -68,7 +68,13 @@ class Index:
 
 def read_index(store: Store, path: str) -> Index:
     """The index of a blob file; its values are not read."""
-    size = store.size(path)
+    try:
+        size = store.size(path)
+    except NotFound as err:
+        raise Corrupt(
+            f"{path} is missing although a snapshot refers to it",
+            hint="it was deleted by hand or by another tool's expiry; read a newer snapshot, or leave the column out",
+        ) from err
     footer = store.read_range(path, max(0, size - _FOOTER), _FOOTER)
     if len(footer) < _FOOTER:
         raise Corrupt(f"{path}: a blob file of {size} bytes has no footer", hint="it is cut off")

@@ -43,7 +43,7 @@ def table(data: bytes, path: str, schema: str) -> pa.Table:
     file = pa.BufferReader(data)
     try:
         found = _orc(file, fields, path) if data.startswith(_ORC) else _parquet(file, fields, path)
-    except (pa.ArrowException, OSError) as err:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as err:
         text = str(err).split("\n")[0][:200]
         raise Corrupt(f"{path}: the manifest cannot be read ({text})", hint="it is damaged or cut off") from err
     if not found.num_columns:

@@ -96,6 +96,7 @@ class DataReader:
         threads: bool = False,
         groups: Groups | None = None,
         legacy_ltz: bool = True,
+        row_count: int | None = None,
     ) -> None:
         import pyarrow as pa
 
@@ -106,6 +107,7 @@ class DataReader:
         self._threads = threads
         self._groups = groups
         self._legacy_ltz = legacy_ltz
+        self._row_count = row_count
         self._schema = pa.schema([c.field for c in columns])
         self._file: FileReader | None = None
 
@@ -163,6 +165,12 @@ class DataReader:
                 for batch in file.batches(wanted, rows, groups) if wanted else self._without_columns(file, rows):
                     yield at, self._shape(batch)
                     at += batch.num_rows
+                if groups is None and self._row_count is not None and at != self._row_count:
+                    # an Avro file that is cut between two blocks looks like a whole one
+                    raise Corrupt(
+                        f"{self.path} holds {at:,} rows where its manifest says {self._row_count:,}",
+                        hint="it is cut off; restore it or roll back to a snapshot without it",
+                    )
         except _damage() as err:
             raise self._damaged(err) from err
         finally:

@@ -101,4 +101,6 @@ class _OneGroup:
 def _opened(file: pa.NativeFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(file, metadata=metadata, pre_buffer=False, buffer_size=READ_BUFFER)
+    return pq.ParquetFile(
+        file, metadata=metadata, pre_buffer=False, buffer_size=READ_BUFFER, page_checksum_verification=True
+    )

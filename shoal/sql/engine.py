@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import BadRequest, StorageFailed, Unsupported, near
-from shoal.sql.names import Catalog, Names, Source, spelling
+from shoal.sql.names import Catalog, Names, Source
 from shoal.sql.syntax import parse_query, render, split, table_nodes, take_hints, words
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.sql.sources import Feed
-    from shoal.table.table import Table
 
 # Rows of a batch that a query hands out.
 BATCH_ROWS = 65_536
@@ -107,8 +106,7 @@ class Engine:
         from shoal.format.types import from_arrow
 
         source = self._named(name, "DESCRIBE")
-        schema = source.table.scan(snapshot=source.snapshot).schema if source.system is None else source.rows().schema
-        rows = [(f.name, str(from_arrow(f.type, column=f.name)), f.nullable) for f in schema]
+        rows = [(f.name, str(from_arrow(f.type, column=f.name)), f.nullable) for f in source.schema()]
         names, types, nulls = zip(*rows)
         return pa.table({"name": names, "type": types, "null": nulls}).to_reader()
 
@@ -137,8 +135,7 @@ class Engine:
             )
         if m[1].upper() == "TABLES":
             database = m[2].strip('`"') if m[2] else self.names.database("SHOW TABLES")
-            column = "table_name"
-            found = self.lake.tables(spelling(database, self.lake.databases(), "database"))
+            column, found = "table_name", self.names.tables(database)
         else:
             column, found = "database_name", self.lake.databases()
         rows = pa.table({column: pa.array(found, pa.string())})
@@ -181,8 +178,7 @@ class Engine:
         aliases: dict[tuple[str, str], str] = {}
         plain = {(s.database, n.name.lower()) for n, s in zip(nodes, found) if not n.alias}
         for node, source in zip(nodes, found):
-            key = (source.database, source.name, source.system, source.snapshot)
-            name = placeholders.setdefault(key, f"__shoal_{len(placeholders)}")
+            name = placeholders.setdefault(source.key, f"__shoal_{len(placeholders)}")
             sources.setdefault(name, source)
             if not node.alias and not isinstance(node.parent, exp.Summarize):
                 clash = sum(n == node.name.lower() for _, n in plain) > 1
@@ -225,21 +221,11 @@ class Engine:
 def _scannable(source: Source, feeds: list[Feed]) -> Any:
     from shoal.sql.sources import Feed
 
-    if source.system is not None:
+    if source.rows is not None:
         return source.rows()
-    at = source.snapshot if source.snapshot is not None else _newest(source.table)
-    feed = Feed(source.table, snapshot=at)
-    feeds.append(feed)
-    return feed
-
-
-def _newest(table: Table) -> int | None:
-    """The snapshot to hold on to, so that two scans of a query agree even if someone commits between them.
-
-    None when the schema has changed since that snapshot: named, it would be read with the columns it had then.
-    """
-    newest = table.scan().snapshot
-    return newest.id if newest is not None and newest.schema_id == table.schema.id else None
+    assert source.table is not None
+    feeds.append(Feed(source.table, **source.when))
+    return feeds[-1]
 
 
 def _with_types(schema: pa.Schema, types: Sequence[str]) -> pa.Schema:

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the table names of a query mean: table, system table, and which snapshot of it.
+"""What the table names of a query mean: a table, a branch, a system table, `sys.tables`, and which snapshot of it.
 
-A name is looked up as it is written first, then without regard to case if only one fits. Invariant: time travel that
-is asked for is done or raises; no query reads another snapshot than it names.
+A name is looked up as it is written first, then without regard to case if only one fits. The rules of time travel are
+those of `table/travel`. Invariant: time travel that is asked for is done or raises; no query reads another snapshot
+than it names.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shoal.catalog.system import DATABASE as SYS
+from shoal.catalog.system import NAMES as SYS_TABLES
 from shoal.errors import BadRequest, NotFound, Unsupported, near
 from shoal.options import check
 from shoal.table.refs import split_name
+from shoal.table.travel import says_where
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,22 +35,33 @@ class Catalog(Protocol):
 
     def table(self, name: str) -> Table: ...
 
+    def system(self, name: str) -> pa.Table: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One table reference of a query, found."""
+    """One table reference of a query, found. `when` are the arguments of `Table.scan` that name the past.
+
+    `rows` makes the rows of a system table, which are few; None for a table that is scanned.
+    """
 
     database: str
     name: str
-    table: Table
-    system: str | None = None
-    snapshot: int | None = None
+    table: Table | None
+    when: Mapping[str, Any]
+    rows: Callable[[], pa.Table] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
-    def rows(self) -> pa.Table:
-        """A system table's rows."""
-        assert self.system is not None
-        at = {} if self.snapshot is None else {"snapshot": self.snapshot}
-        return self.table.system(self.system, **at)
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for references that mean the same rows."""
+        return self.database, self.name, *sorted(self.when.items()), *sorted(self.options.items())
+
+    def schema(self) -> pa.Schema:
+        if self.rows is not None:
+            return self.rows().schema
+        assert self.table is not None
+        return self.table.scan(**self.when).schema
 
 
 class Names:
@@ -62,22 +77,22 @@ class Names:
         if node.catalog and node.catalog.lower() != self.catalog.lower():
             raise NotFound(f"unknown catalog '{node.catalog}'", hint=f"this one is called {self.catalog}")
         base, branch, system = split_name(node.name)
+        when = _when(node.args.get("version"))
+        if node.db.lower() == SYS:
+            if when or options or branch or system:
+                raise BadRequest(f"'{SYS}.{node.name}' has no snapshots and no options", hint="select from it as it is")
+            return Source(SYS, base.lower(), None, {}, partial(self.lake.system, base))
         database, name, table = self.open(node.db or None, base)
         if branch is not None:
             table = table.branch(branch)
             name = f"{name}$branch_{branch}"
-        known = None if system is None else _system(node.name, system)
-        named = {k: v for k, v in (options or {}).items() if k in _NAMED}
-        rest = {k: v for k, v in (options or {}).items() if k not in _NAMED}
-        if rest:
-            check(rest, "create", has_primary_key=bool(table.primary_key))
-            if known is None and any(k.startswith("incremental") for k in rest):
-                raise Unsupported(
-                    f"a query cannot tell what kind of change the rows of '{node.name}' are",
-                    hint=f"select from '{name}$audit_log' with the same options: its column rowkind says",
-                )
-            table = table.with_options(rest)
-        return Source(database, name, table, known, _snapshot(table, node.args.get("version"), named))
+        if options:
+            _check(table, name, options, when, system)
+            table = table.with_options(options)
+        if system is None:
+            return Source(database, name, table, when, options=options or {})
+        key = _system(node.name, system)
+        return Source(database, f"{name}${key}", table, when, partial(table.system, key, **when), options or {})
 
     def open(self, database: str | None, name: str) -> tuple[str, str, Table]:
         """(database, table name, table) of a name; `NotFound` lists near names."""
@@ -96,6 +111,12 @@ class Names:
                 raise NotFound(f"unknown table '{database}.{name}'", hint=hint) from None
             name = spelling(name, tables, "table")
             return database, name, self.lake.table(f"{database}.{name}")
+
+    def tables(self, database: str) -> list[str]:
+        """Names of a database's tables; `sys` has those about all tables there are."""
+        if database.lower() == SYS:
+            return sorted(SYS_TABLES)
+        return self.lake.tables(spelling(database, self.lake.databases(), "database"))
 
     def database(self, what: str) -> str:
         """The default database, for the name `what` that has none."""
@@ -131,71 +152,32 @@ def _system(name: str, system: str) -> str:
     return key
 
 
-# ---- time travel
-
-# Options of a hint that name one snapshot; the others are those of the read.
-_NAMED = ("scan.snapshot-id", "scan.version", "scan.tag-name", "scan.timestamp")
+# ---- time travel and options
 
 
-def _snapshot(table: Table, version: Any, options: Mapping[str, str]) -> int | None:
-    asked: list[int] = []
-    for key, value in options.items():
-        match key:
-            case "scan.snapshot-id":
-                if not value.isdecimal():
-                    raise BadRequest(f"scan.snapshot-id = '{value}' is not a number")
-                asked.append(int(value))
-            case "scan.version":
-                asked.append(_at_version(table, value))
-            case "scan.tag-name":
-                asked.append(_tag(table, value))
-            case "scan.timestamp":
-                asked.append(_at_time(table, value))
-    if version is not None:
-        value = _text(version.expression)
-        asked.append(_at_time(table, value) if version.name.upper() == "TIMESTAMP" else _at_version(table, value))
-    if len(set(asked)) > 1:
-        raise BadRequest(f"one table at two snapshots: {asked[0]} and {asked[1]}")
-    return asked[0] if asked else None
+def _check(table: Table, name: str, options: Mapping[str, str], when: Mapping[str, Any], system: str | None) -> None:
+    check(options, "create", has_primary_key=bool(table.primary_key))
+    placed = [k for k in options if says_where(k)]
+    if when and placed:
+        raise BadRequest(f"'{name}' cannot be read at two snapshots", hint=f"leave out AS OF, or '{placed[0]}'")
+    if system is None and any(k.startswith("incremental") for k in options):
+        raise Unsupported(
+            f"a query cannot tell what kind of change the rows of '{name}' are",
+            hint=f"select from '{name}$audit_log' with the same options: its column rowkind says",
+        )
 
 
-def _text(node: Any) -> str:
+def _when(version: Any) -> dict[str, Any]:
+    """`VERSION AS OF` and `TIMESTAMP AS OF` as arguments of `Table.scan`. A number as time is seconds, as in Spark."""
     from sqlglot import exp
 
+    if version is None:
+        return {}
+    node = version.expression
     inner = node.this if isinstance(node, exp.Cast) else node
     if not isinstance(inner, exp.Literal):
         raise Unsupported(f"'{node.sql()}' after AS OF is not supported", hint="write a literal")
-    return str(inner.this)
-
-
-def _at_version(table: Table, value: str) -> int:
-    """A tag of that name, or a snapshot id, in that order like Java."""
-    if not value.isdecimal():
-        return _tag(table, value)
-    tags = table.inspect.tags()
-    names = tags.column("tag_name").to_pylist()
-    return int(tags.column("snapshot_id")[names.index(value)].as_py()) if value in names else int(value)
-
-
-def _tag(table: Table, name: str) -> int:
-    tags = table.inspect.tags()
-    names = tags.column("tag_name").to_pylist()
-    if name not in names:
-        raise NotFound(f"no tag '{name}'", hint=near(name, names) or f"tags: {', '.join(names[:10]) or 'none yet'}")
-    return int(tags.column("snapshot_id")[names.index(name)].as_py())
-
-
-def _at_time(table: Table, value: str) -> int:
-    """The newest snapshot committed at or before a local time."""
-    import pyarrow.compute as pc
-
-    from shoal.table.where import parse
-
-    if not re.match(r"\s*\d{4}-", value):
-        raise Unsupported(f"the time '{value}' is not supported", hint="write it like '2026-11-01 12:34:56'")
-    snapshots = table.inspect.snapshots()
-    quoted = value.replace("'", "''")
-    found = snapshots.filter(parse(f"commit_time <= '{quoted}'", snapshots.schema)).column("snapshot_id")
-    if not len(found):
-        raise NotFound(f"no snapshot is as old as '{value}'", hint="older ones may have expired")
-    return int(pc.max(found).as_py())
+    text = str(inner.this)
+    if version.name.upper() != "TIMESTAMP":
+        return {"version": text}
+    return {"timestamp": text if inner.is_string or not text.isdecimal() else int(text) * 1000}

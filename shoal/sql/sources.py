@@ -17,21 +17,27 @@ from shoal.table.dataset import TableDataset
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
+    from shoal.table.scan import Scan
     from shoal.table.table import Table
 
 
 class Feed(TableDataset):
     """A table as DuckDB scans it: no read-ahead, unique column names, and the error of a failed read is kept.
 
-    DuckDB knows columns by name whatever the case. Columns `a` and `A` of one table are given to it as `a` and `A_1`.
+    All scans of a query see the snapshot that the first one found, whoever commits meanwhile. DuckDB knows columns by
+    name whatever the case: columns `a` and `A` of one table are given to it as `a` and `A_1`.
     """
 
     def __init__(self, table: Table, **when: Any) -> None:
+        self._held = table.scan(**when)
         super().__init__(table, **when)
         self._own_names = self._rows_schema.names
         self._names = unique(self._own_names)
         self._rows_schema = pa.schema([f.with_name(n) for f, n in zip(self._rows_schema, self._names)])
         self.error: BaseException | None = None
+
+    def scan(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> Scan:
+        return self._held.again(where, columns)
 
     def scanner(
         self,

@@ -272,8 +272,8 @@ class Commit:
             except NotFound:
                 self._check_fully(entries, latest)
                 return latest.id
-            for meta in self._meta.manifest_list(snap.delta_manifest_list):
-                for e in manifest.entries_of(self._meta.entries(meta.file_name)):
+            for meta in self._meta.delta(snap):
+                for e in manifest.entries_of(self._meta.entries(meta)):
                     if e.kind == ADD:
                         theirs[e.identity] = e, snap
                         continue
@@ -327,7 +327,7 @@ class Commit:
         kept = self._kept.get(meta.file_name)
         if kept is not None:
             return kept
-        return coded(manifest.entries_of(self._meta.entries(meta.file_name)))
+        return coded(manifest.entries_of(self._meta.entries(meta)))
 
     def _write_manifests(self, entries: Sequence[Coded]) -> list[ManifestMeta]:
         """Entries as one manifest, or several of about the target size."""

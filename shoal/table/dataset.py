@@ -18,6 +18,7 @@ from shoal.errors import Unsupported
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
+    from shoal.table.scan import Scan
     from shoal.table.table import Table
 
 
@@ -30,7 +31,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no stubs
     def __init__(self, table: Table, **when: Any) -> None:
         self._table = table
         self._when = when
-        self._rows_schema: pa.Schema = table.scan(**when).schema
+        self._rows_schema: pa.Schema = self.scan().schema
 
     @property
     def schema(self) -> pa.Schema:
@@ -42,11 +43,12 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no stubs
 
         return pc.scalar(True)
 
+    def scan(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> Scan:
+        """The scan that reads these columns and rows."""
+        return self._table.scan(where=where, columns=None if columns is None else list(columns), **self._when)
+
     def batches(self, columns: Sequence[str] | None, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        scan = self._table.scan(
-            where=where, columns=None if columns is None else list(columns), limit=None, **self._when
-        )
-        return iter(scan.to_batches())
+        return iter(self.scan(columns, where).to_batches())
 
     def rows(self, columns: Sequence[str] | None, where: pc.Expression | None) -> pa.RecordBatchReader:
         """The same rows as a reader."""

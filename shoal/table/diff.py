@@ -310,7 +310,10 @@ def _flat_equal(x: pa.Array, y: pa.Array) -> Array:
 
 
 def _equal_lists(x: pa.Array, y: pa.Array, both: Array) -> Array:
-    """Lists and maps: equal lengths first, then the elements of those rows side by side."""
+    """Lists and maps: equal lengths first, then the elements of those rows side by side.
+
+    Java compares the bytes of rows, so the same entries of a map in another order are another map.
+    """
     import pyarrow as pa
 
     a, b = (np.asarray(c.offsets.to_numpy()) for c in (x, y))
@@ -324,24 +327,11 @@ def _equal_lists(x: pa.Array, y: pa.Array, both: Array) -> Array:
     owner = np.repeat(np.arange(len(rows)), counts)
     within = np.arange(len(owner)) - begins[owner]
     left, right = a[rows][owner] + within, b[rows][owner] + within
-    if pa.types.is_map(x.type):
-        left, right = _by_key(x, left, owner), _by_key(y, right, owner)
     equal = np.ones(len(owner), bool)
     for u, v in zip(_elements(x), _elements(y)):
         equal &= equal_values(u.take(pa.array(left)), v.take(pa.array(right)))
     same[rows] = np.logical_and.reduceat(equal, begins)
     return same
-
-
-def _by_key(column: pa.Array, entries: Array, owner: Array) -> Array:
-    """The entries of each map in the order of their keys: the order they are stored in says nothing."""
-    import pyarrow as pa
-
-    keys = column.keys.take(pa.array(entries))
-    if pa.types.is_nested(keys.type):
-        return entries
-    words = column_words(keys, nullable=True)
-    return entries[np.lexsort((*reversed(words), owner))]
 
 
 def _elements(column: pa.Array) -> list[pa.Array]:

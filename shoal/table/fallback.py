@@ -32,7 +32,10 @@ class TwoBranches(Scan):
         super().__init__(
             first.table, where=first.where, columns=first.columns, limit=first.limit, selected=first.selected
         )
-        self.second = second
+        self.first, self.second = first, second
+
+    def again(self, where: str | pc.Expression | None, columns: Sequence[str] | None = None) -> Scan:
+        return TwoBranches(self.first.again(where, columns), self.second.again(where, columns))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         left = self.limit

@@ -189,6 +189,10 @@ class FormatScan:
         self.limit = limit
         self.where, self._asked = _condition(where, table.arrow_schema)
 
+    def again(self, where: str | pc.Expression | None, columns: Sequence[str] | None = None) -> FormatScan:
+        """The same table with another filter and other columns."""
+        return FormatScan(self.table, where, columns, self.limit)
+
     @property
     def snapshot(self) -> None:
         """There are no snapshots."""

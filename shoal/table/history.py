@@ -8,7 +8,7 @@ ids ascend without gaps and times with them; of snapshots that share a time, the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from shoal.errors import NotFound
@@ -177,17 +177,12 @@ def changelog_ids(metadata: Metadata) -> list[int]:
 
 def delta_entries(metadata: Metadata, snap: Snapshot) -> pa.Table:
     """Entries that the commit itself wrote, ADD and DELETE, in manifest order."""
-    return _entries(metadata, [snap.delta_manifest_list])
+    return live_entries([metadata.entries(m) for m in metadata.delta(snap)], may_delete=False)
 
 
 def changelog_entries(metadata: Metadata, snap: Snapshot) -> pa.Table:
     """Changelog files of the commit; none where it has no changelog."""
-    return _entries(metadata, [snap.changelog_manifest_list] if snap.changelog_manifest_list else [])
-
-
-def _entries(metadata: Metadata, lists: Sequence[str]) -> pa.Table:
-    names = [m.file_name for name in lists for m in metadata.manifest_list(name)]
-    return live_entries([metadata.entries(n) for n in names], may_delete=False)
+    return live_entries([metadata.entries(m) for m in metadata.changelog(snap)], may_delete=False)
 
 
 def in_file_order(table: Table, entries: pa.Table) -> pa.Table:

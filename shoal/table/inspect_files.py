@@ -101,9 +101,7 @@ def buckets(table: Table, snap: Snapshot | None) -> pa.Table:
 def manifests(table: Table, snap: Snapshot | None) -> pa.Table:
     """Manifests of a snapshot, those of its changelog too."""
     meta = table.metadata
-    metas = [] if snap is None else list(meta.manifests(snap))
-    if snap is not None and snap.changelog_manifest_list is not None:
-        metas += meta.manifest_list(snap.changelog_manifest_list)
+    metas = [] if snap is None else [*meta.manifests(snap), *meta.changelog(snap)]
     text = partial(_partition_text, table)
     return from_rows(MANIFESTS, [
         (m.file_name, m.file_size, m.added, m.deleted, m.schema_id, text(m.partition_stats.min_values),
@@ -272,7 +270,7 @@ def _entries(table: Table, snap: Snapshot | None) -> pa.Table:
     metas = [] if snap is None else table.metadata.manifests(snap)
     names = ("kind", "partition", "bucket", "total_buckets", "row_count", "file_size", "creation_ms")
     empty = entry_schema().empty_table().select(names)
-    parts = [pa.Table.from_batches([table.metadata.entries(m.file_name)]).select(names) for m in metas]
+    parts = [pa.Table.from_batches([table.metadata.entries(m)]).select(names) for m in metas]
     entries = pa.concat_tables([empty, *(p.cast(empty.schema) for p in parts)])
     gone = pc.equal(entries.column("kind"), DELETE)
     return pa.concat_tables([entries.filter(gone), entries.filter(pc.invert(gone))])

@@ -90,7 +90,7 @@ def table_statistics(table: Table, snap: Snapshot | None) -> pa.Table:
     if snap is None or snap.statistics is None:
         return from_rows(STATISTICS, [])
     path = f"{statistics.FOLDER}/{snap.statistics}"
-    s = statistics.decode(table.store.read(path), f"{table.store.uri}/{path}")
+    s = statistics.decode(table.metadata.read(path), f"{table.store.uri}/{path}")
     row = (s.snapshot_id, s.schema_id, s.merged_record_count, s.merged_record_size, s.columns_text)
     return from_rows(STATISTICS, [row])
 

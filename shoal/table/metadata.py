@@ -111,11 +111,12 @@ class Metadata:
 
     # ---- manifests
 
-    def manifest_list(self, name: str) -> tuple[ManifestMeta, ...]:
+    def manifest_list(self, name: str, size: int | None = None) -> tuple[ManifestMeta, ...]:
+        """The manifests that a list names; `size` is what the snapshot says of its bytes."""
         path = paths.manifest(name)
 
         def load() -> tuple[tuple[ManifestMeta, ...], int]:
-            data = self._read(path)
+            data = self.read(path, size)
             metas = manifest.decode_list(data, f"{self._uri}/{path}")
             return metas, 400 * len(metas) + 200
 
@@ -123,26 +124,45 @@ class Metadata:
 
     def manifests(self, snap: Snapshot) -> tuple[ManifestMeta, ...]:
         """Base and delta manifests: together the live files."""
-        return (*self.manifest_list(snap.base_manifest_list), *self.manifest_list(snap.delta_manifest_list))
+        return (*self.base(snap), *self.delta(snap))
 
-    def entries(self, name: str) -> pa.RecordBatch:
+    def base(self, snap: Snapshot) -> tuple[ManifestMeta, ...]:
+        return self.manifest_list(snap.base_manifest_list, snap.base_manifest_list_size)
+
+    def delta(self, snap: Snapshot) -> tuple[ManifestMeta, ...]:
+        return self.manifest_list(snap.delta_manifest_list, snap.delta_manifest_list_size)
+
+    def changelog(self, snap: Snapshot) -> tuple[ManifestMeta, ...]:
+        """Manifests of the snapshot's changelog; none when it has no changelog."""
+        name = snap.changelog_manifest_list
+        return () if name is None else self.manifest_list(name, snap.changelog_manifest_list_size)
+
+    def entries(self, meta: ManifestMeta) -> pa.RecordBatch:
         """The entry table of one manifest."""
-        path = paths.manifest(name)
+        path = paths.manifest(meta.file_name)
 
         def load() -> tuple[pa.RecordBatch, int]:
-            table = manifest.decode_entries(self._read(path), f"{self._uri}/{path}")
+            table = manifest.decode_entries(self.read(path, meta.file_size), f"{self._uri}/{path}")
             return table, _ENTRY_BYTES * table.num_rows
 
         return self.cache.get((self._uri, path), load)
 
-    def _read(self, path: str) -> bytes:
+    def read(self, path: str, size: int | None = None) -> bytes:
+        """A metadata file that a snapshot refers to. One of another size is damaged: cut between two blocks of records
+        it would still decode."""
         try:
-            return self.store.read(path)
+            data = self.store.read(path)
         except NotFound as err:
             raise Corrupt(
                 f"{self._uri}/{path} is missing although a snapshot refers to it",
                 hint="it was deleted by hand or by another tool's expiry; read a newer snapshot",
             ) from err
+        if size is not None and len(data) != size:
+            raise Corrupt(
+                f"{self._uri}/{path} has {len(data):,} bytes where {size:,} were written",
+                hint="it is cut off or was overwritten; restore it or read another snapshot",
+            )
+        return data
 
     def live(self, snap: Snapshot | None, keep: KeepManifests | None = None) -> pa.Table:
         """The live entries of a snapshot, in one chunk.
@@ -158,11 +178,11 @@ class Metadata:
             metas = self.manifests(snap)
             kept = [m for m, wanted in zip(metas, keep(metas)) if wanted]
             if len(kept) < len(metas):
-                return live_entries(self._all_entries([m.file_name for m in kept]), any(m.deleted for m in kept))
+                return live_entries(self._all_entries(kept), any(m.deleted for m in kept))
 
         def load() -> tuple[pa.Table, int]:
             metas = self.manifests(snap)
-            tables = self._all_entries([m.file_name for m in metas])
+            tables = self._all_entries(metas)
             table = live_entries(tables, any(m.deleted for m in metas)).combine_chunks()
             return table, table.nbytes
 
@@ -192,18 +212,18 @@ class Metadata:
         path = paths.manifest(name)
 
         def load() -> tuple[list[IndexEntry], int]:
-            data, where = self._read(path), f"{self._uri}/{path}"
+            data, where = self.read(path), f"{self._uri}/{path}"
             if is_avro(data):
                 return decode_index_manifest(data, where), 20 * len(data)
             return entries_of(table(data, where, SCHEMA), where), 20 * len(data)
 
         return self.cache.get((self._uri, f"index {path}"), load)
 
-    def _all_entries(self, names: Sequence[str]) -> list[pa.RecordBatch]:
+    def _all_entries(self, metas: Sequence[ManifestMeta]) -> list[pa.RecordBatch]:
         """The entries of several manifests, in any order; those that are not cached are decoded together."""
-        missing = [n for n in names if not self.cache.holds((self._uri, paths.manifest(n)))]
-        absent = set(missing)
-        tables = [self.entries(n) for n in names if n not in absent]
+        missing = [m for m in metas if not self.cache.holds((self._uri, paths.manifest(m.file_name)))]
+        absent = {m.file_name for m in missing}
+        tables = [self.entries(m) for m in metas if m.file_name not in absent]
         for group in self._groups(missing):
             together, each = manifest.decode_many([(data, f"{self._uri}/{path}") for path, data in group])
             tables += together
@@ -211,13 +231,13 @@ class Metadata:
                 self.cache.put((self._uri, path), table, _ENTRY_BYTES * table.num_rows)
         return tables
 
-    def _groups(self, names: Sequence[str]) -> Iterator[list[tuple[str, bytes]]]:
+    def _groups(self, metas: Sequence[ManifestMeta]) -> Iterator[list[tuple[str, bytes]]]:
         """(path, bytes) of manifests, in groups of about `_TOGETHER` bytes."""
         group: list[tuple[str, bytes]] = []
         size = 0
-        for name in names:
-            path = paths.manifest(name)
-            group.append((path, self._read(path)))
+        for meta in metas:
+            path = paths.manifest(meta.file_name)
+            group.append((path, self.read(path, meta.file_size)))
             size += len(group[-1][1])
             if size >= _TOGETHER:
                 yield group

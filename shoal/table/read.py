@@ -79,7 +79,9 @@ def _rows(scan: Scan, split: Split, budget: Budget) -> Iterator[pa.RecordBatch]:
         if scan.where is not None:
             batch = _filter(batch, scan.where)
         if batch.num_rows:
-            yield pa.RecordBatch.from_arrays(batch.select(names).columns, schema=schema)
+            out = batch.select(names)
+            # a batch without columns still has a number of rows, which arrays would not tell
+            yield pa.RecordBatch.from_arrays(out.columns, schema=schema) if names else out
 
 
 def _side_by_side(scan: Scan, splits: Sequence[Split], workers: int) -> Generator[pa.RecordBatch, None, None]:

@@ -90,7 +90,9 @@ class BucketFiles:
         store, path = self._table.file_at(self._partition, self._bucket, file)
         groups = self._pruning.groups(file) if self._pruning else None
         legacy = self._table.options.orc_legacy_ltz
-        return DataReader(store, path, *found, threads=threads, groups=groups, legacy_ltz=legacy)
+        return DataReader(
+            store, path, *found, threads=threads, groups=groups, legacy_ltz=legacy, row_count=file.row_count
+        )
 
     def batches(self, files: Sequence[DataFile], rows: int, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """The rows of the files, one file after the other. `threads` decode the columns of a batch side by side."""

@@ -68,6 +68,13 @@ class Scan:
         self.where = self._expression(where)
         self.where_columns = self._where_columns()
 
+    def again(self, where: str | pc.Expression | None, columns: Sequence[str] | None = None) -> Scan:
+        """The same snapshot and files with another filter and other columns, whoever has committed meanwhile."""
+        return Scan(
+            self.table, where=where, columns=columns, limit=self.limit, snapshot=self.snapshot, selected=self.selected,
+            kinds=self.kinds,
+        )  # fmt: skip
+
     def _expression(self, where: str | pc.Expression | None) -> pc.Expression | None:
         if isinstance(where, str):
             from shoal.table.where import parse
@@ -205,7 +212,14 @@ class Scan:
     def read_fields(self) -> list[Field]:
         """Columns to read: the wanted ones, and those the filter needs."""
         names = dict.fromkeys((*self.columns, *self.where_columns))
-        return [self.table.readable[n] for n in names]
+        return [self.table.readable[n] for n in names or (self._cheapest,)]
+
+    @property
+    def _cheapest(self) -> str:
+        """A column that rows are counted by when none is asked for: one that costs little to read."""
+        schema = self.table.schema
+        plain = [f.name for f in schema.fields if not (f.type.is_nested or f.type.is_bytes or f.type.root == "BLOB")]
+        return next(iter((*schema.partition_keys, *schema.trimmed_keys, *plain, *schema.names)))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, streamed. Memory follows the table's budget, not its size."""

@@ -105,7 +105,7 @@ def orphans(store: MemoryStore) -> Iterator[str]:
     named = set()
     for i in meta.snapshot_ids():
         for m in meta.manifests(meta.snapshot(i)):
-            named |= set(meta.entries(m.file_name).column("file_name").to_pylist())
+            named |= set(meta.entries(m).column("file_name").to_pylist())
     for f in store.list("d.db/t"):
         name = f.path.rsplit("/", 1)[-1]
         if name.startswith("data-") and name not in named:

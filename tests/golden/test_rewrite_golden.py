@@ -59,8 +59,8 @@ def repeat(source: Table, to: Path) -> Table:
     meta = source.metadata
     with table.write(commit_user="repeat") as w:
         for i in meta.snapshot_ids():
-            delta = meta.manifest_list(meta.snapshot(i).delta_manifest_list)
-            for entry in (e for m in delta for e in entries_of(meta.entries(m.file_name)) if e.kind == ADD):
+            delta = meta.delta(meta.snapshot(i))
+            for entry in (e for m in delta for e in entries_of(meta.entries(m)) if e.kind == ADD):
                 for batch in rows(source, entry):
                     kinds = (
                         batch.column(VALUE_KIND.name)

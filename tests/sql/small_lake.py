@@ -14,27 +14,21 @@ from shoal.errors import NotFound
 
 @dataclass
 class SmallScan:
-    schema: pa.Schema
-    batches: Iterator[pa.RecordBatch]
-    snapshot: Any = None
+    table: SmallTable
+    rows: pa.Table
+    where: pc.Expression | None = None
+    columns: list[str] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        names = self.rows.schema.names if self.columns is None else self.columns
+        return pa.schema([self.rows.schema.field(n) for n in names])
+
+    def again(self, where: pc.Expression | None, columns: list[str] | None = None) -> SmallScan:
+        return SmallScan(self.table, self.rows, where, columns)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        return self.batches
-
-
-@dataclass
-class SmallInspect:
-    table: SmallTable
-
-    def files(self) -> pa.Table:
-        return pa.table({"file_path": ["a.parquet", "b.parquet"], "level": pa.array([0, 5], pa.int32())})
-
-    def tags(self) -> pa.Table:
-        return pa.table({"tag_name": ["spring"], "snapshot_id": pa.array([1], pa.int64())})
-
-    def snapshots(self) -> pa.Table:
-        times = pa.array([1_000, 2_000], pa.timestamp("ms"))  # 1970-01-01 00:00:01 and :02
-        return pa.table({"snapshot_id": pa.array([1, 2], pa.int64()), "commit_time": times})
+        return self.table.given_rows(self.rows, self.where, self.schema.names)
 
 
 @dataclass
@@ -47,39 +41,21 @@ class SmallTable:
     given: int = 0
     fails: BaseException | None = None
 
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        return self.versions[-1].schema
-
-    @property
-    def inspect(self) -> SmallInspect:
-        return SmallInspect(self)
-
-    @property
-    def primary_key(self) -> tuple[str, ...]:
-        return ("id",)
-
-    def system(self, name: str, **asked: Any) -> pa.Table:
-        rows: pa.Table = getattr(self.inspect, name)()
-        return rows.slice(0, asked["snapshot"]) if asked else rows
+    def system(self, name: str) -> pa.Table:
+        assert name == "files"
+        return pa.table({"file_path": ["a.parquet", "b.parquet"], "level": pa.array([0, 5], pa.int32())})
 
     def scan(
         self,
         where: pc.Expression | None = None,
         columns: list[str] | None = None,
-        limit: int | None = None,
         *,
         snapshot: int | None = None,
     ) -> SmallScan:
-        rows = self.versions[-1 if snapshot is None else snapshot - 1]
-        names = rows.schema.names if columns is None else columns
-        return SmallScan(pa.schema([rows.schema.field(n) for n in names]), self._rows(rows, where, names, snapshot))
+        return SmallScan(self, self.versions[-1 if snapshot is None else snapshot - 1], where, columns)
 
-    def _rows(
-        self, rows: pa.Table, where: pc.Expression | None, names: list[str], snapshot: int | None
-    ) -> Iterator[pa.RecordBatch]:
-        text = None if where is None else str(where)
-        self.calls.append({"columns": names, "where": text, "snapshot": snapshot})
+    def given_rows(self, rows: pa.Table, where: pc.Expression | None, names: list[str]) -> Iterator[pa.RecordBatch]:
+        self.calls.append({"columns": names, "where": None if where is None else str(where)})
         for batch in (rows if where is None else rows.filter(where)).select(names).to_batches(self.batch_rows):
             self.given += 1
             yield batch
@@ -101,3 +77,6 @@ class SmallLake:
         if name not in self.held:
             raise NotFound(f"no table {name}")
         return self.held[name]
+
+    def system(self, name: str) -> pa.Table:
+        return pa.table({"table_name": sorted(self.held)})

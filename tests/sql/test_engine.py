@@ -1,4 +1,4 @@
-"""Queries over a small lake in memory: names, what reaches the scan, values, time travel, errors."""
+"""Queries over a small lake in memory: names, what reaches the scan, values, errors."""
 
 from __future__ import annotations
 
@@ -201,57 +201,11 @@ def test_sums_of_integers_are_written_as_numbers(engine: Engine) -> None:
     )
 
 
-# ---- time travel
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "orders FOR VERSION AS OF 1",
-        "orders VERSION AS OF 'spring'",
-        "orders FOR SYSTEM_TIME AS OF TIMESTAMP '1970-01-01 00:00:01.5'",
-        "orders TIMESTAMP AS OF '1970-01-01 00:00:01'",
-        "orders /*+ OPTIONS('scan.snapshot-id' = '1') */",
-        "orders /*+ OPTIONS('scan.tag-name'='spring') */ AS o",
-        "shop.orders /*+ OPTIONS('scan.timestamp'='1970-01-01 00:00:01', 'scan.version'='1') */",
-    ],
-)
-def test_an_older_snapshot_is_read_when_asked_for(lake: SmallLake, engine: Engine, source: str) -> None:
-    assert rows(engine, f"SELECT count(*) FROM {source}") == [(1,)]
-    assert lake.held["shop.orders"].calls[0]["snapshot"] == 1
-
-
-def test_two_snapshots_of_a_table_join(engine: Engine) -> None:
-    sql = (
-        "SELECT count(*) FROM orders AS new LEFT JOIN orders FOR VERSION AS OF 1 AS old USING (id) WHERE old.id IS NULL"
-    )
-    assert rows(engine, sql) == [(2,)]
-
-
-@pytest.mark.parametrize(
-    ("source", "error", "says"),
-    [
-        ("orders VERSION AS OF 'autumn'", NotFound, "no tag 'autumn'"),
-        ("orders TIMESTAMP AS OF '1969-01-01'", NotFound, "no snapshot is as old"),
-        ("orders /*+ OPTIONS('scan.moed' = 'full') */", BadRequest, "no option 'scan.moed'"),
-        ("orders /*+ OPTIONS('incremental-between' = '1,2') */", Unsupported, "what kind of change"),
-        ("orders /*+ OPTIONS(scan.mode) */", BadRequest, "cannot read the hint"),
-        ("orders VERSION AS OF 1 /*+ OPTIONS('scan.snapshot-id'='2') */", BadRequest, "two snapshots"),
-        ("orders$files VERSION AS OF 'autumn'", NotFound, "no tag 'autumn'"),
-    ],
-)
-def test_time_travel_that_cannot_be_done_raises(
-    engine: Engine, source: str, error: type[ShoalError], says: str
-) -> None:
-    with pytest.raises(error, match=says):
-        engine.query(f"SELECT * FROM {source}")
+# ---- other statements
 
 
 def test_join_hints_of_spark_are_ignored(engine: Engine) -> None:
     assert rows(engine, "SELECT /*+ BROADCAST(o) */ count(*) FROM orders o") == [(3,)]
-
-
-# ---- other statements
 
 
 def test_describe_and_show_tell_what_there_is(engine: Engine) -> None:

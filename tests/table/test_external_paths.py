@@ -6,9 +6,11 @@ tests/interop/test_external_paths.py has the same from Java itself.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 import shoal
 from shoal.errors import BadRequest, Corrupt
 from shoal.format.datafile import Entry
-from shoal.format.manifest import decode_entries, encode_entries, entries_of, write_entries
+from shoal.format.manifest import decode_entries, decode_list, encode_entries, encode_list, entries_of, write_entries
 from shoal.store.memory import MemoryStore
 from shoal.store.uri import open_store
 from shoal.table.external_paths import Places
@@ -45,7 +47,23 @@ def move(table: Path, place: Callable[[Path, int], tuple[str, Path]]) -> int:
             entries = entries_of(decode_entries(manifest.read_bytes(), manifest.name))
             moved = [Entry(*e[:4], e.file._replace(external_path=new.get(e.file.file_name))) for e in entries]
             manifest.write_bytes(write_entries(encode_entries(moved), "zstd"))
+    record_sizes(table)
     return len(new)
+
+
+def record_sizes(table: Path) -> None:
+    """Lists and snapshots say how large the files they name are."""
+    folder = table / "manifest"
+    for file in folder.glob("manifest-list-*"):
+        metas = decode_list(file.read_bytes(), file.name)
+        now = [replace(m, file_size=(folder / m.file_name).stat().st_size) for m in metas]
+        file.write_bytes(encode_list(now, "zstd"))
+    for file in (table / "snapshot").glob("snapshot-*"):
+        snapshot = json.loads(file.read_text())
+        for kind in ("base", "delta", "changelog"):
+            if name := snapshot.get(f"{kind}ManifestList"):
+                snapshot[f"{kind}ManifestListSize"] = (folder / name).stat().st_size
+        file.write_text(json.dumps(snapshot))
 
 
 def copied(golden: Golden, tmp_path: Path, name: str) -> Path:
