@@ -16,18 +16,18 @@ import numpy as np
 
 from shoal.errors import Corrupt
 from shoal.format.blob import is_blob_file
+from shoal.format.bounds import keep_bounds
 from shoal.format.data import ColumnBounds
 from shoal.format.datafile import DataFile, Entry
+from shoal.format.predicate import TRUE, Node, project
 from shoal.format.schema import Schema
 from shoal.format.stats import file_bounds
 from shoal.format.types import Field, arrow_field, arrow_schema
 from shoal.table.blob_column import BlobColumn
-from shoal.table.prune import keep_files
 from shoal.table.row_tracking import ROW_ID, TRACKED
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     from shoal.store.base import Store
 
@@ -306,22 +306,16 @@ def _parts(files: Group, first: int, total: int) -> list[DataFile]:
 # ---- pruning ---------------------------------------------------------------------------------------------
 
 
-def keep_entries(
-    entries: Sequence[Entry],
-    schema: Callable[[int], Schema],
-    today: Schema,
-    where: pc.Expression,
-    columns: Sequence[str],
-) -> list[bool]:
-    """For each entry whether its group may hold a row that the filter wants; `columns` are those it names."""
-    legal = [f for f in (*today.fields, ROW_ID) if f.name in columns and not f.type.is_nested]
-    found = groups([e.file for e in entries])
-    if not legal or not found:
+def keep_entries(entries: Sequence[Entry], schema: Callable[[int], Schema], today: Schema, node: Node) -> list[bool]:
+    """For each entry whether its group may hold a row that the filter wants."""
+    node = project(node, [f.name for f in (*today.fields, ROW_ID) if not f.type.is_nested])
+    if node == TRUE:
         return [True] * len(entries)
-    bounds = [group_bounds(g, schema, today) for g in found]
-    scanned = (*today.fields, *TRACKED) if any(f.name in columns for f in TRACKED) else today.fields
-    kept = keep_files(legal, bounds, [span(g)[1] for g in found], where, scanned)
-    alive = {id(f) for g, k in zip(found, kept) if k for f in g}
+    padded = [f.name for f in today.fields if f.type.root == "CHAR"]
+    alive = set()
+    for g in groups([e.file for e in entries]):
+        if keep_bounds(node, group_bounds(g, schema, today), span(g)[1], padded):
+            alive |= {id(f) for f in g}
     return [id(e.file) in alive for e in entries]
 
 

@@ -15,14 +15,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from shoal.errors import BadRequest, Corrupt, Unsupported, near
-from shoal.format.data import ColumnBounds
-from shoal.format.row import stored_values
 from shoal.format.schema import Schema
 from shoal.format.text_formats import TextOptions, read_text
 from shoal.format.text_values import parsed
 from shoal.format.types import Field, arrow_schema, to_arrow
 from shoal.store.base import Store
-from shoal.table.prune import keep_files
+from shoal.table.partition_pruning import keep_partitions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -260,13 +258,11 @@ class FormatScan:
         """Partitions that may hold a row the filter wants."""
         schema = self.table.schema
         found = list(self.table.partitions())
-        keys = [f for f in schema.partition_fields if f.name in self._asked]
-        if self.where is None or not keys or not found:
+        if self.where is None or not set(schema.partition_keys) & set(self._asked):
             return found
-        bounds = [
-            {f.name: _exactly(v, f) for f, v in zip(schema.partition_fields, p.values) if f in keys} for p in found
-        ]
-        kept = keep_files(keys, bounds, [1] * len(found), self.where, schema.fields)
+        kept = keep_partitions(
+            schema.partition_keys, [[v[0] for v in p.values] for p in found], self.where, schema.fields
+        )
         return [p for p, k in zip(found, kept) if k]
 
     def _file(self, path: str, data: Sequence[Field], wanted: Sequence[Field]) -> Iterator[pa.RecordBatch]:
@@ -275,11 +271,6 @@ class FormatScan:
             yield from read_text(table.store, path, table.format, table.text, data, wanted)
         else:
             yield from _columnar(table, path, data, wanted)
-
-
-def _exactly(value: pa.Array, f: Field) -> ColumnBounds:
-    stored = stored_values(value, f.type)[0]
-    return ColumnBounds(stored, stored, 1 if stored is None else 0)
 
 
 def _condition(where: str | pc.Expression | None, schema: pa.Schema) -> tuple[pc.Expression | None, list[str]]:

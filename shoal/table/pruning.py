@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.format.bounds import keep_many
+from shoal.format.bounds import keep_bounds, keep_many
 from shoal.format.manifest import ManifestMeta, entries_of
 from shoal.format.predicate import Node, project
+from shoal.format.row import arrow_column, decode
 from shoal.format.stats import file_bounds
 from shoal.format.types import Field, to_arrow
 from shoal.table.data_evolution import keep_entries
 from shoal.table.entry_bounds import Bounds, key_bounds, value_bounds
 from shoal.table.file_pruning import FilePruning
 from shoal.table.metadata import KeepManifests
-from shoal.table.prune import keep_files, keep_partitions
+from shoal.table.partition_pruning import keep_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,12 +60,16 @@ class Pruning:
 
     def _keep_manifests(self, metas: Sequence[ManifestMeta]) -> list[bool]:
         schema = self._table.schema
-        bounds, counts = [], []
-        for m in metas:
-            found = file_bounds(schema.partition_fields, m.partition_stats, None, m.file_name)
-            bounds.append({n: b for n, b in found.items() if b.nulls is not None})
-            counts.append(m.added + m.deleted)
-        keep = keep_files(self._partition_fields, bounds, counts, self._filter, self._readable)
+        node = project(self.node, [f.name for f in self._partition_fields])
+        keep = [
+            keep_bounds(
+                node,
+                file_bounds(schema.partition_fields, m.partition_stats, None, m.file_name),
+                m.added + m.deleted,
+                self._padded,
+            )
+            for m in metas
+        ]
         self.skipped_manifests += keep.count(False)
         return keep
 
@@ -92,24 +97,22 @@ class Pruning:
     def _partition_fields(self) -> list[Field]:
         return [f for f in self._table.schema.partition_fields if f.name in self._columns]
 
-    @property
-    def _readable(self) -> list[Field]:
-        return list(self._table.readable.values())
-
-    @property
-    def _filter(self) -> pc.Expression:
-        assert self._where is not None
-        return self._where
-
     def _by_partition(self, entries: pa.Table) -> Mask | None:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if not self._partition_fields:
             return None
-        schema = self._table.schema
+        assert self._where is not None
+        fields = self._table.schema.partition_fields
+        types = [f.type for f in fields]
         encoded = entries.column("partition").combine_chunks().dictionary_encode()
-        keep = keep_partitions(schema.partition_fields, encoded.dictionary.to_pylist(), self._filter, self._readable)
+        values = [
+            [arrow_column([v], t)[0] for t, v in zip(types, decode(types, p, "partition"))]
+            for p in encoded.dictionary.to_pylist()
+        ]
+        columns = list(self._table.readable.values())
+        keep = keep_partitions([f.name for f in fields], values, self._where, columns)
         return pc.take(pa.array(keep), encoded.indices).to_numpy(zero_copy_only=False)
 
     @cached_property
@@ -160,7 +163,7 @@ class Pruning:
         schema = self._table.schema
         if self._table.data_evolution:
             listed = entries_of(entries)
-            return np.array(keep_entries(listed, self._table.file_schema, schema, self._filter, self._columns))
+            return np.array(keep_entries(listed, self._table.file_schema, schema, self.node))
         names = [f.name for f in schema.fields if f.name in self._columns and f.name not in schema.partition_keys]
         return self._within(self.node, value_bounds(self._table, entries, names), entries) if names else None
 

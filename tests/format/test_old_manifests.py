@@ -88,12 +88,16 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
 
 def downgrade(table: Path, version: str, codec: str = "null") -> None:
     """Write the table's metadata as this version did."""
-    gone = VERSIONS[version]
-    for f in (table / "manifest").iterdir():
-        if f.name.startswith("manifest-list"):
-            f.write_bytes(rewritten(f.read_bytes(), NEW_IN_LISTS if version < "1.2" else (), codec))
-        elif f.name.startswith("manifest-"):
+    gone, folder = VERSIONS[version], table / "manifest"
+    for f in folder.glob("manifest-*"):
+        if not f.name.startswith("manifest-list"):
             f.write_bytes(rewritten(f.read_bytes(), gone, codec))
+
+    def sized(record: dict[str, Any]) -> None:
+        record["_FILE_SIZE"] = (folder / record["_FILE_NAME"]).stat().st_size
+
+    for f in folder.glob("manifest-list-*"):
+        f.write_bytes(rewritten(f.read_bytes(), NEW_IN_LISTS if version < "1.2" else (), codec, sized))
     for f in (table / "snapshot").glob("snapshot-*"):
         raw = json.loads(f.read_text())
         for name in NEW_IN_SNAPSHOTS:
@@ -171,6 +175,9 @@ def test_version_1_of_manifests_is_refused(copied: Callable[[str], Path], tmp_pa
 
     for f in (table / "manifest").glob("manifest-*"):
         f.write_bytes(rewritten(f.read_bytes(), (), "null", first_version))
+    for f in (table / "snapshot").glob("snapshot-*"):  # old snapshots do not tell how large their lists are
+        raw = json.loads(f.read_text())
+        f.write_text(json.dumps({k: v for k, v in raw.items() if not k.endswith("ListSize")}))
     with pytest.raises(Corrupt, match=r"manifest-list-.*: manifest version \[1\]"):
         shoal.open(tmp_path).table("engines.dd_plain").scan().to_arrow()
     data = next(f for f in (table / "manifest").glob("manifest-*") if not f.name.startswith("manifest-list"))
