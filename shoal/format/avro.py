@@ -17,11 +17,15 @@ from itertools import accumulate
 from typing import Any
 
 from shoal.errors import Corrupt, Unsupported
+from shoal.format.codecs import codec as arrow_codec
+from shoal.format.codecs import unpacked, zstd_size
 from shoal.format.varint import read_long, varint
 
 MAGIC = b"Obj\x01"
 # A block larger than this is damage: Paimon rolls manifests at megabytes.
 MAX_BLOCK = 1 << 30
+# Codecs by Avro's names, and their names in `codecs`.
+CODECS = {"deflate": "deflate", "snappy": "snappy", "zstandard": "zstd", "bzip2": "bzip2", "xz": "xz"}
 
 Columns = dict[str, list[Any]]
 _Decode = Callable[[bytes, int, Columns], int]
@@ -87,23 +91,25 @@ def _inflate(blocks: Sequence[tuple[bytes, str, str]]) -> list[bytes]:
     """Blocks of (bytes, codec, path), decompressed. Many small zstd frames go through the decoder in one call."""
     import pyarrow as pa
 
-    sizes = [_zstd_size(raw) if codec == "zstandard" else None for raw, codec, _ in blocks]
+    sizes = [zstd_size(raw) if codec == "zstandard" else None for raw, codec, _ in blocks]
     known = [s for s in sizes if s is not None]
     if len(blocks) > 1 and len(known) == len(blocks) and sum(known) < MAX_BLOCK:
         try:
-            whole: bytes = _codec("zstd").decompress(b"".join(raw for raw, _, _ in blocks), sum(known), asbytes=True)
+            whole: bytes = arrow_codec("zstd").decompress(
+                b"".join(raw for raw, _, _ in blocks), sum(known), asbytes=True
+            )
         except (OSError, pa.ArrowException):
             pass  # one of them is damaged: each by itself says which
         else:
             ends = list(accumulate(known))
             return [whole[end - size : end] for end, size in zip(ends, known)]
-    return [_decompress(raw, codec, path) for raw, codec, path in blocks]
+    return [decompress(raw, codec, path) for raw, codec, path in blocks]
 
 
 def container(data: bytes, path: str) -> tuple[str, list[tuple[int, bytes]]]:
     """(writer schema as JSON text, [(record count, decompressed block)])."""
     schema, codec, blocks = _parse(data, path)
-    return schema, [(n, _decompress(raw, codec, path)) for n, raw in blocks]
+    return schema, [(n, decompress(raw, codec, path)) for n, raw in blocks]
 
 
 def _parse(data: bytes, path: str) -> tuple[str, str, list[tuple[int, bytes]]]:
@@ -172,81 +178,22 @@ def _bytes(b: bytes, p: int) -> tuple[bytes, int]:
     return _slice(b, p, n), p + n
 
 
-def _decompress(raw: bytes, codec: str, path: str) -> bytes:
+def decompress(raw: bytes, codec: str, path: str) -> bytes:
+    """A block of a container file whose header names this codec."""
     if codec == "null":
         return raw
+    if codec not in CODECS:
+        raise Unsupported(f"{path}: Avro codec '{codec}' is not known", hint=f"known are null, {', '.join(CODECS)}")
     import pyarrow as pa
 
+    snappy = codec == "snappy"  # with a checksum behind it
     try:
-        if codec == "zstandard":
-            out = _unzstd(raw)
-        elif codec == "deflate":
-            out = zlib.decompressobj(-15).decompress(raw, MAX_BLOCK)
-        elif codec == "snappy":
-            size = _snappy_size(raw)
-            out = _codec("snappy").decompress(raw[:-4], min(size, MAX_BLOCK), asbytes=True)
-            if zlib.crc32(out) != int.from_bytes(raw[-4:], "big"):
-                raise Corrupt(f"{path}: a block's checksum does not match", hint="the file is damaged")
-        elif codec == "bzip2":
-            import bz2
-
-            out = bz2.BZ2Decompressor().decompress(raw, MAX_BLOCK)
-        else:
-            raise Unsupported(f"{path}: Avro codec '{codec}' is not known")
-    except (OSError, ValueError, zlib.error, pa.ArrowException) as err:
-        raise Corrupt(f"{path}: a block does not decompress ({err})", hint="the file is damaged") from err
-    if len(out) >= MAX_BLOCK:
-        raise Corrupt(f"{path}: a block decompresses to more than {MAX_BLOCK} bytes")
+        out = unpacked(CODECS[codec], raw[:-4] if snappy else raw, MAX_BLOCK)
+    except (OSError, ValueError, pa.ArrowException) as err:
+        raise Corrupt(f"{path}: a block does not decompress ({str(err)[:200]})", hint="the file is damaged") from err
+    if snappy and zlib.crc32(out) != int.from_bytes(raw[-4:], "big"):
+        raise Corrupt(f"{path}: a block's checksum does not match", hint="the file is damaged")
     return out
-
-
-@lru_cache(maxsize=8)
-def _codec(name: str) -> Any:
-    import pyarrow as pa
-
-    return pa.Codec(name)
-
-
-def _unzstd(raw: bytes) -> bytes:
-    """A zstd frame. Ours tell their size, Java's do not; either way at most `MAX_BLOCK` bytes come out."""
-    import pyarrow as pa
-
-    size = _zstd_size(raw)
-    if size is not None and size < MAX_BLOCK:
-        known: bytes = _codec("zstd").decompress(raw, size, asbytes=True)
-        return known
-    parts: list[bytes] = []
-    total, step = 0, 1 << 16
-    with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
-        # piece by piece: one read of the limit would allocate the limit
-        while total < MAX_BLOCK and (part := stream.read(min(step, MAX_BLOCK - total))):
-            parts.append(part)
-            total += len(part)
-            step = 1 << 22
-    return b"".join(parts)
-
-
-def _zstd_size(raw: bytes) -> int | None:
-    """The content size that a frame's header tells (RFC 8878, 3.1.1.1), or None."""
-    if raw[:4] != b"\x28\xb5\x2f\xfd" or len(raw) < 14:
-        return None
-    descriptor = raw[4]
-    flag, single = descriptor >> 6, descriptor >> 5 & 1
-    if flag == 0 and not single:
-        return None
-    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3]
-    width = (1, 2, 4, 8)[flag]
-    return int.from_bytes(raw[at : at + width], "little") + (256 if width == 2 else 0)
-
-
-def _snappy_size(raw: bytes) -> int:
-    n = s = 0
-    for x in raw[:5]:
-        n |= (x & 127) << s
-        if x < 128:
-            break
-        s += 7
-    return n
 
 
 def write_container(schema: str, records: Sequence[bytes], codec: str) -> bytes:
@@ -275,10 +222,10 @@ def _compress(raw: bytes, codec: str) -> bytes:
         return c.compress(raw) + c.flush()
 
     if codec == "zstandard":
-        out: bytes = _codec("zstd").compress(raw, asbytes=True)
+        out: bytes = arrow_codec("zstd").compress(raw, asbytes=True)
         return out
     if codec == "snappy":
-        packed: bytes = _codec("snappy").compress(raw, asbytes=True)
+        packed: bytes = arrow_codec("snappy").compress(raw, asbytes=True)
         return packed + zlib.crc32(raw).to_bytes(4, "big")
     if codec == "bzip2":
         import bz2

@@ -9,23 +9,20 @@ what they mean. Invariant: a batch and the block it ends in are all that is in m
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shoal.errors import Corrupt, Unsupported
-from shoal.format.avro import MAGIC, MAX_BLOCK
+from shoal.format.avro import CODECS, MAGIC, decompress
 from shoal.format.avro_columns import Columns, Found, Misfit, decoder, names_of
 from shoal.format.avro_values import Damaged
-from shoal.format.codecs import unpacked
 from shoal.format.types import Field
 from shoal.format.varint import read_long
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CODECS = {"deflate": "deflate", "snappy": "snappy", "zstandard": "zstd", "bzip2": "bzip2", "xz": "xz"}
 # Bytes of a read; Java's blocks have 64 kB.
 _READ = 1 << 20
 _SYNC = 16
@@ -114,8 +111,8 @@ class _Container:
             raise Corrupt(f"{path}: the Avro header has no schema", hint="the file is damaged")
         self.schema: str = meta[b"avro.schema"].decode("utf-8", "replace")
         codec: str = meta.get(b"avro.codec", b"null").decode("ascii", "replace")
-        if codec != "null" and codec not in _CODECS:
-            raise Unsupported(f"{path}: Avro codec '{codec}' is not known", hint=f"known: null, {', '.join(_CODECS)}")
+        if codec != "null" and codec not in CODECS:
+            raise Unsupported(f"{path}: Avro codec '{codec}' is not known", hint=f"known: null, {', '.join(CODECS)}")
         self._codec = codec
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
@@ -125,7 +122,7 @@ class _Container:
             count = self._long()
             raw = self._take(self._long())
             self._end_of_block()
-            raw = self._unpacked(raw)
+            raw = decompress(raw, self._codec, self._path)
             if not 0 <= count <= len(raw):
                 raise Corrupt(f"{self._path}: a block claims {count} records in {len(raw)} bytes")
             if count:
@@ -158,22 +155,6 @@ class _Container:
                 f"{self._path}: the block marker before byte {self._at + self._p} does not match",
                 hint="the file is damaged",
             )
-
-    def _unpacked(self, raw: bytes) -> bytes:
-        if self._codec == "null":
-            return raw
-        import pyarrow as pa
-
-        snappy = self._codec == "snappy"
-        try:
-            out = unpacked(_CODECS[self._codec], raw[:-4] if snappy else raw, MAX_BLOCK)
-        except (OSError, ValueError, pa.ArrowException) as err:
-            raise Corrupt(
-                f"{self._path}: a block does not decompress ({str(err)[:200]})", hint="the file is damaged"
-            ) from err
-        if snappy and zlib.crc32(out) != int.from_bytes(raw[-4:], "big"):
-            raise Corrupt(f"{self._path}: a block's checksum does not match", hint="the file is damaged")
-        return out
 
     def _seek(self, at: int, read: int = _READ) -> None:
         self._file.seek(at)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import decimal
 import re
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,18 +18,15 @@ import numpy as np
 from shoal.format.cast_change import Change, by_value
 from shoal.format.cast_numbers import rounded
 from shoal.format.cast_times import DAY, DAY_MS, instants, joined
+from shoal.format.text_values import floats, whole_numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
-_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,10})?")
-_FLOAT = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
-_HEX = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
 _BLANKS = "".join(map(chr, range(33)))  # what Java's trim takes off
-_MOST = Fraction((1 << 25) - 1) * (1 << 103)  # from here on a FLOAT is infinite
 _COUNT = re.compile(r"-?\d+")
 
 
@@ -52,15 +48,9 @@ def text_to_integer(a: pa.Array, change: Change) -> pa.Array:
     form = pc.match_substring_regex(a, r"^(?:[+-]?[0-9]*\.[0-9]*|[+-]?[0-9]+)$")
     _check(a, form, change, "it is not a number")
     whole = pc.replace_substring_regex(a, r"^\+?(-?)0*([0-9]*)(?:\.[0-9]*)?$", r"\1\2")
-    bits = _BITS[change.target.root]
-    # 20 characters hold every 64-bit number
-    _check(a, pc.less_equal(pc.utf8_length(whole), 20), change, "it is out of range")
-    whole = pc.if_else(pc.is_in(whole, pa.array(["", "-"])), "0", whole)
-    number = whole.cast(pa.decimal128(21, 0))
-    least, most = (pa.scalar(decimal.Decimal(v), number.type) for v in (-(1 << (bits - 1)), (1 << (bits - 1)) - 1))
-    fits = pc.and_(pc.less_equal(number, most), pc.greater_equal(number, least))
-    _check(a, fits, change, "it is out of range")
-    return number.cast(change.arrow)
+    number = whole_numbers(pc.if_else(pc.is_in(whole, pa.array(["", "-"])), "0", whole), change.target)
+    _check(a, number.is_valid(), change, "it is out of range")
+    return number
 
 
 def _check(a: pa.Array, good: pa.Array, change: Change, why: str) -> None:
@@ -72,42 +62,12 @@ def _check(a: pa.Array, good: pa.Array, change: Change, why: str) -> None:
 
 
 def text_to_float(a: pa.Array, change: Change) -> pa.Array:
-    """Java's number literals, blanks around them taken off: `1.5`, `1e3`, `.5f`, `NaN`, `0x1p3`."""
-    single = change.target.root == "FLOAT"
+    """Java's number literals, see `floats`."""
+    import pyarrow as pa
 
-    def parse(text: str) -> float:
-        text = text.strip(_BLANKS)
-        if m := _HEX.fullmatch(text):
-            value = float.fromhex(m[1])
-            return _single(value, Fraction(value)) if single and np.isfinite(value) else value
-        if not _FLOAT.fullmatch(text):
-            raise change.refuse(text, "it is not a number")
-        text = text if text[-1] in "Ny" else text.rstrip("fFdD")
-        value = float(text)
-        return _single(value, _fraction(text)) if single and np.isfinite(value) else value
-
-    return by_value(a, parse, change.arrow)
-
-
-def _fraction(text: str) -> Fraction | None:
-    """The exact number; None where it is so small or so large that its double is good enough."""
-    number = decimal.Decimal(text)
-    return Fraction(number) if -60 < number.adjusted() < 60 else None
-
-
-def _single(value: float, exact: Fraction | None) -> float:
-    """The float nearest to the exact number; going by way of the double alone may round twice."""
-    with np.errstate(over="ignore"):
-        near = float(np.float32(value))
-        towards = -np.inf if near > value else np.inf
-        other = float(np.nextafter(np.float32(near), np.float32(towards)))
-    if exact is None or near == value:
-        return near
-    middle = _MOST if np.inf in (abs(near), abs(other)) else Fraction(near) / 2 + Fraction(other) / 2
-    if Fraction(abs(value)) != abs(middle) or exact == Fraction(value):
-        return near
-    # the double lies in the middle of two floats, the number itself does not
-    return max(near, other) if exact > Fraction(value) else min(near, other)
+    values, bad = floats(a, change.target)
+    _check(a, pa.array(~bad), change, "it is not a number")
+    return values
 
 
 def text_to_decimal(a: pa.Array, change: Change) -> pa.Array:

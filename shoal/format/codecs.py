@@ -13,19 +13,21 @@ import zlib
 from functools import lru_cache
 from typing import Any
 
-# Bytes that a stream is asked for at a time: one read of the limit would allocate the limit.
-_STEP = 1 << 20
+from shoal.format.varint import read_unsigned
+
+# Bytes that a stream is asked for, first and then: one read of the limit would allocate the limit.
+_FIRST_STEP, _STEP = 1 << 16, 1 << 22
 
 
-def unpacked(codec: str, raw: bytes, limit: int) -> bytes:
-    """The bytes of a block of at most `limit`. `codec`: deflate (without header), snappy, zstd, lz4, bzip2, xz."""
-    match codec:
+def unpacked(kind: str, raw: bytes, limit: int) -> bytes:
+    """The bytes of a block of at most `limit`. `kind`: deflate (without header), snappy, zstd, lz4, bzip2, xz."""
+    match kind:
         case "deflate":
             out = _inflated(raw, limit)
         case "zstd":
             out = _unzstd(raw, limit)
         case "snappy":
-            out = _known("snappy", raw, _snappy_size(raw), limit)
+            out = _known("snappy", raw, snappy_size(raw), limit)
         case "lz4":
             out = _known("lz4_raw", raw, _lz4_size(raw), limit)
         case "bzip2":
@@ -33,14 +35,15 @@ def unpacked(codec: str, raw: bytes, limit: int) -> bytes:
         case "xz":
             out = _unxz(raw, limit)
         case _:
-            raise ValueError(f"no codec {codec}")
+            raise ValueError(f"no codec {kind}")
     if len(out) > limit:
         raise ValueError(f"it decompresses to more than {limit} bytes")
     return out
 
 
 @lru_cache(maxsize=8)
-def _codec(name: str) -> Any:
+def codec(name: str) -> Any:
+    """pyarrow's codec of this name."""
     import pyarrow as pa
 
     return pa.Codec(name)
@@ -49,7 +52,7 @@ def _codec(name: str) -> Any:
 def _known(name: str, raw: bytes, size: int, limit: int) -> bytes:
     if size > limit:
         raise ValueError(f"it claims {size} bytes where at most {limit} fit")
-    out: bytes = _codec(name).decompress(raw, size, asbytes=True) if size else b""
+    out: bytes = codec(name).decompress(raw, size, asbytes=True) if size else b""
     return out
 
 
@@ -74,19 +77,20 @@ def _unxz(raw: bytes, limit: int) -> bytes:
 def _unzstd(raw: bytes, limit: int) -> bytes:
     import pyarrow as pa
 
-    size = _zstd_size(raw)
+    size = zstd_size(raw)
     if size is not None:
         return _known("zstd", raw, size, limit)
     parts: list[bytes] = []
-    total = 0
+    total, step = 0, _FIRST_STEP
     with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
-        while total <= limit and (part := stream.read(min(_STEP, limit + 1 - total))):
+        while total <= limit and (part := stream.read(min(step, limit + 1 - total))):
             parts.append(part)
             total += len(part)
+            step = _STEP
     return b"".join(parts)
 
 
-def _zstd_size(raw: bytes) -> int | None:
+def zstd_size(raw: bytes) -> int | None:
     """The content size that a zstd frame's header tells (RFC 8878, 3.1.1.1), or None: Java's writers leave it out."""
     if raw[:4] != b"\x28\xb5\x2f\xfd" or len(raw) < 14:
         return None
@@ -99,14 +103,12 @@ def _zstd_size(raw: bytes) -> int | None:
     return int.from_bytes(raw[at : at + width], "little") + (256 if width == 2 else 0)
 
 
-def _snappy_size(raw: bytes) -> int:
-    n = s = 0
-    for x in raw[:5]:
-        n |= (x & 127) << s
-        if x < 128:
-            return n
-        s += 7
-    raise ValueError("it has no length")
+def snappy_size(raw: bytes) -> int:
+    """What a snappy block decompresses to: the number it begins with."""
+    try:
+        return read_unsigned(raw, 0)[0]
+    except IndexError as err:
+        raise ValueError("it has no length") from err
 
 
 def _lz4_size(raw: bytes) -> int:

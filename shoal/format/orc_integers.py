@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.format.varint import read_unsigned
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # Bits of a value by its five-bit code.
@@ -105,10 +107,10 @@ def _delta(b: bytes, p: int, signed: bool) -> tuple[Array, int]:
     n = ((b[p] & 1) << 8 | b[p + 1]) + 1
     code = b[p] >> 1 & 31
     p += 2
-    first, p = _varint(b, p)
+    first, p = read_unsigned(b, p)
     if signed:
         first = (first >> 1) ^ -(first & 1)
-    step, p = _varint(b, p)
+    step, p = read_unsigned(b, p)
     step = (step >> 1) ^ -(step & 1)
     steps = np.full(n, _word(step), np.int64)
     steps[0] = _word(first)
@@ -118,19 +120,6 @@ def _delta(b: bytes, p: int, signed: bool) -> tuple[Array, int]:
         steps[2:] = more if step >= 0 else -more
         p += _bytes(max(n - 2, 0), width)
     return np.cumsum(steps), p
-
-
-def _varint(b: bytes, p: int) -> tuple[int, int]:
-    n = s = 0
-    while True:
-        x = b[p]
-        p += 1
-        n |= (x & 127) << s
-        if x < 128:
-            return n, p
-        s += 7
-        if s > 63:
-            raise ValueError("a number of more than 64 bits")
 
 
 def _unzigzag(raw: Array) -> Array:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Corrupt, Unsupported
 from shoal.format.codecs import unpacked
+from shoal.format.varint import read_unsigned, unsigned
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,14 +83,14 @@ def _fields(b: bytes) -> Iterator[tuple[int, Any]]:
     """(number, value) of a protobuf message: ints for varints, bytes for the rest."""
     p, end = 0, len(b)
     while p < end:
-        key, p = _varint(b, p)
+        key, p = read_unsigned(b, p)
         kind = key & 7
         if kind == 0:
-            value, p = _varint(b, p)
+            value, p = read_unsigned(b, p)
             yield key >> 3, value
             continue
         if kind == 2:
-            n, p = _varint(b, p)
+            n, p = read_unsigned(b, p)
         elif kind in (1, 5):
             n = 8 if kind == 1 else 4
         else:
@@ -100,19 +101,6 @@ def _fields(b: bytes) -> Iterator[tuple[int, Any]]:
         p += n
 
 
-def _varint(b: bytes, p: int) -> tuple[int, int]:
-    n = s = 0
-    while True:
-        x = b[p]
-        p += 1
-        n |= (x & 127) << s
-        if x < 128:
-            return n, p
-        s += 7
-        if s > 63:
-            raise ValueError("a number of more than 64 bits")
-
-
 def _numbers(value: Any) -> Iterator[int]:
     """The numbers of a repeated field, packed or not."""
     if isinstance(value, int):
@@ -120,7 +108,7 @@ def _numbers(value: Any) -> Iterator[int]:
         return
     p = 0
     while p < len(value):
-        n, p = _varint(value, p)
+        n, p = read_unsigned(value, p)
         yield n
 
 
@@ -180,17 +168,8 @@ def _plain_tail(footer: bytes, post: bytes, codec: str | None, chunk: int) -> by
 
 def _field(number: int, value: Any) -> bytes:
     if isinstance(value, int):
-        return _unsigned(number << 3) + _unsigned(value)
-    return _unsigned(number << 3 | 2) + _unsigned(len(value)) + bytes(value)
-
-
-def _unsigned(n: int) -> bytes:
-    out = bytearray()
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
+        return unsigned(number << 3) + unsigned(value)
+    return unsigned(number << 3 | 2) + unsigned(len(value)) + bytes(value)
 
 
 class PlainFile(io.RawIOBase):

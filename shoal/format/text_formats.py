@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.errors import BadRequest, Corrupt, Unsupported
+from shoal.format.codecs import snappy_size
 from shoal.format.json_values import JsonError, column, loads
 from shoal.format.text_values import parsed
 from shoal.format.types import Field, arrow_schema
@@ -156,7 +157,7 @@ def _blocks(store: Store, path: str) -> Iterator[bytes]:
             with source:
                 while block := source.read(_BLOCK):
                     yield block
-    except (pa.ArrowException, OSError, zlib.error) as err:
+    except (pa.ArrowException, OSError, ValueError, zlib.error) as err:
         raise Corrupt(f"{path}: cannot be decompressed ({str(err)[:200]})", hint="it is damaged or cut off") from err
 
 
@@ -182,22 +183,11 @@ def _hadoop(data: bytes, codec: str, path: str) -> Iterator[bytes]:
             piece = data[at + 4 : at + 4 + n]
             if not n or len(piece) < n:
                 raise Corrupt(f"{path}: a compressed block is cut off", hint="restore the file")
-            size = _snappy_size(piece) if codec == "snappy" else left
+            size = snappy_size(piece) if codec == "snappy" else left
             block = decompress(piece, min(size, left) if codec == "snappy" else left, asbytes=True)
             yield block
             left -= len(block)
             at += 4 + n
-
-
-def _snappy_size(piece: bytes) -> int:
-    """The length of a decompressed piece: the varint it begins with."""
-    size = shift = 0
-    for b in piece[:5]:
-        size |= (b & 127) << shift
-        if b < 128:
-            break
-        shift += 7
-    return size
 
 
 # ---- CSV -------------------------------------------------------------------------------------------------

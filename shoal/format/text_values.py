@@ -39,7 +39,7 @@ def parsed(texts: pa.Array, t: DataType) -> tuple[pa.Array, Bad]:
     if t.root in _BITS:
         return _integers(texts, t)
     if t.root in ("FLOAT", "DOUBLE"):
-        return _floats(texts, t)
+        return floats(texts, t)
     if t.root == "BOOLEAN":
         import pyarrow.compute as pc
 
@@ -95,22 +95,30 @@ def _bad(texts: pa.Array, good: pa.Array) -> Bad:
 
 def _integers(texts: pa.Array, t: DataType) -> tuple[pa.Array, Bad]:
     """Digits with a sign; one that does not fit the type is bad."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     good = pc.match_substring_regex(texts, "^[+-]?[0-9]+$")
     digits = pc.replace_substring_regex(pc.if_else(good, texts, None), r"^(?:\+|(-?))0*([0-9])", r"\1\2")
+    values = whole_numbers(digits, t)
+    return values, _bad(texts, values.is_valid())
+
+
+def whole_numbers(digits: pa.Array, t: DataType) -> pa.Array:
+    """Digits without needless zeros, perhaps with a minus, as an integer type; null where they do not fit it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     # nineteen digits are more than any 64-bit number has, and less than what 128 bits hold
     short = pc.less_equal(pc.utf8_length(digits), 20)
     wide = pc.if_else(short, digits, None).cast(pa.decimal128(38, 0))
     bits = _BITS[t.root]
     low, high = (pa.scalar(v, pa.decimal128(38, 0)) for v in (-(1 << bits - 1), (1 << bits - 1) - 1))
     fits = pc.and_(pc.greater_equal(wide, low), pc.less_equal(wide, high))
-    values = pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(to_arrow(t))
-    return values, _bad(texts, pc.and_(good, pc.fill_null(fits, False)))
+    return pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(to_arrow(t))
 
 
-def _floats(texts: pa.Array, t: DataType) -> tuple[pa.Array, Bad]:
+def floats(texts: pa.Array, t: DataType) -> tuple[pa.Array, Bad]:
+    """Java's number literals, blanks around them taken off: `1.5`, `1e3`, `.5f`, `NaN`, `0x1p3`. Rounded once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -119,10 +127,16 @@ def _floats(texts: pa.Array, t: DataType) -> tuple[pa.Array, Bad]:
     plain = pc.replace_substring_regex(pc.if_else(good, bare, None), r"^\+|([0-9.])[fFdD]$", r"\1")
     values = pc.replace_substring(plain, "Infinity", "inf").cast(to_arrow(t))
     bad = _bad(texts, good)
-    for i in np.flatnonzero(bad).tolist():  # Java reads C's hexadecimal floats too
+    for i in np.flatnonzero(bad).tolist():  # Java reads C's hexadecimal floats too, which are rare
         if _HEX.match(bare[i].as_py()):
             mask = np.arange(len(texts)) == i
-            number = float.fromhex(bare[i].as_py().rstrip("fFdD"))
-            values = pc.if_else(pa.array(mask), pa.scalar(number, values.type), values)
+            values = pc.if_else(pa.array(mask), pa.scalar(_hexadecimal(bare[i].as_py()), values.type), values)
             bad[i] = False
     return values, bad
+
+
+def _hexadecimal(text: str) -> float:
+    try:
+        return float.fromhex(text.rstrip("fFdD") if "p" in text.lower() else text)
+    except OverflowError:
+        return float("-inf" if text.startswith("-") else "inf")

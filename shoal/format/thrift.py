@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.format.varint import varint
+from shoal.format.varint import read_unsigned, unsigned, varint
 
 # Wire types.
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
@@ -77,7 +77,7 @@ def _read(b: bytes, p: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (I16, I32, I64):
         return _zigzag(b, p)
     if kind == BINARY:
-        n, p = _unsigned(b, p)
+        n, p = read_unsigned(b, p)
         return _slice(b, p, n), p + n
     if kind == STRUCT:
         return read_struct(b, p, depth + 1)
@@ -97,7 +97,7 @@ def _read_list(b: bytes, p: int, depth: int) -> tuple[Items, int]:
     p += 1
     n, kind = head >> 4, head & 15
     if n == 15:
-        n, p = _unsigned(b, p)
+        n, p = read_unsigned(b, p)
     if n > len(b) or depth > _MOST_DEPTH:
         raise IndexError
     items = []
@@ -108,7 +108,7 @@ def _read_list(b: bytes, p: int, depth: int) -> tuple[Items, int]:
 
 
 def _read_map(b: bytes, p: int, depth: int) -> tuple[Pairs, int]:
-    n, p = _unsigned(b, p)
+    n, p = read_unsigned(b, p)
     if n == 0:
         return Pairs(0, 0, []), p
     if n > len(b) or depth > _MOST_DEPTH:
@@ -123,21 +123,8 @@ def _read_map(b: bytes, p: int, depth: int) -> tuple[Pairs, int]:
     return Pairs(kinds >> 4, kinds & 15, pairs), p
 
 
-def _unsigned(b: bytes, p: int) -> tuple[int, int]:
-    n = shift = 0
-    while True:
-        x = b[p]
-        p += 1
-        n |= (x & 127) << shift
-        if x < 128:
-            return n, p
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
-
-
 def _zigzag(b: bytes, p: int) -> tuple[int, int]:
-    n, p = _unsigned(b, p)
+    n, p = read_unsigned(b, p)
     return (n >> 1) ^ -(n & 1), p
 
 
@@ -170,12 +157,12 @@ def _written(value: Any, kind: int) -> bytes:
     if kind in (I16, I32, I64):
         return varint(value)
     if kind == BINARY:
-        return _length(len(value)) + bytes(value)
+        return unsigned(len(value)) + bytes(value)
     if kind == STRUCT:
         return write_struct(value)
     if kind in (LIST, SET):
         n = len(value.items)
-        head = bytes([n << 4 | value.kind]) if n < 15 else bytes([0xF0 | value.kind]) + _length(n)
+        head = bytes([n << 4 | value.kind]) if n < 15 else bytes([0xF0 | value.kind]) + unsigned(n)
         return head + b"".join(_written(v, value.kind) for v in value.items)
     if kind in (BYTE, TRUE, FALSE):
         return bytes([value])
@@ -183,13 +170,4 @@ def _written(value: Any, kind: int) -> bytes:
         return bytes(value)
     kinds = bytes([value.key << 4 | value.value]) if value.items else b""
     body = b"".join(_written(k, value.key) + _written(v, value.value) for k, v in value.items)
-    return _length(len(value.items)) + kinds + body
-
-
-def _length(n: int) -> bytes:
-    out = bytearray()
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
+    return unsigned(len(value.items)) + kinds + body

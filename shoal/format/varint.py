@@ -1,9 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Avro's variable-length integers, and the arrays of nullable ones that hold null counts."""
+"""Integers of variable length: plain as in ORC, Thrift and Snappy, zigzag as in Avro; arrays of nullable ones of Avro,
+which hold null counts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+
+def read_unsigned(b: bytes, p: int) -> tuple[int, int]:
+    """(value, next position); `IndexError` when the bytes end, `ValueError` when they make no 64 bits."""
+    n = s = 0
+    while True:
+        x = b[p]
+        p += 1
+        n |= (x & 127) << s
+        if x < 128:
+            return n, p
+        s += 7
+        if s > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+def unsigned(n: int) -> bytes:
+    """A number that is not negative."""
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
 
 
 def read_long(b: bytes, p: int) -> tuple[int, int]:
@@ -21,13 +46,8 @@ def read_long(b: bytes, p: int) -> tuple[int, int]:
 
 
 def varint(v: int) -> bytes:
-    v = (v << 1) ^ (v >> 63)
-    out = bytearray()
-    while v > 127:
-        out.append(v & 127 | 128)
-        v >>= 7
-    out.append(v)
-    return bytes(out)
+    """A number of 64 bits, zigzag."""
+    return unsigned((v << 1) ^ (v >> 63))
 
 
 def nullable_longs(raw: bytes) -> tuple[int | None, ...]:

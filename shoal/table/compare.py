@@ -44,6 +44,8 @@ class Column:
     name: str
     type: pa.DataType
     e: pc.Expression
+    wide: bool = False
+    """A timestamp of any year, which Arrow holds as a decimal: seconds since 1970 with nine digits behind the point."""
 
 
 # ---- text to values
@@ -114,6 +116,10 @@ def sql_type(t: pa.DataType) -> str:
         return str(t)
 
 
+def _type_of(column: Column) -> str:
+    return "TIMESTAMP(9)" if column.wide else sql_type(column.type)
+
+
 def null() -> pc.Expression:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -182,7 +188,7 @@ def _with_literal(op: str, column: Column, literal: Literal) -> pc.Expression:
         return null()
     if pa.types.is_floating(t):
         return _float(op, column, literal)
-    grid = _grid(t)
+    grid = _grid(t, wide=column.wide)
     if grid is not None:
         return _on_grid(op, column, literal, grid)
     if pa.types.is_boolean(t) and literal.kind in ("bool", "text") and op in ("=", "<>"):
@@ -210,7 +216,7 @@ def _misfit(column: Column, literal: Literal, why: str | None = None) -> BadRequ
         hint = "only IS NULL, IS NOT NULL and members of a ROW can be filtered"
     kind = "column" if column.name != literal.text else "value"
     return BadRequest(
-        f"{literal.text} does not fit {kind} '{column.name}' of type {sql_type(column.type)}", hint=why or hint
+        f"{literal.text} does not fit {kind} '{column.name}' of type {_type_of(column)}", hint=why or hint
     )
 
 
@@ -240,10 +246,13 @@ class _Grid:
     scalar: Callable[[int], pa.Scalar]
 
 
-def _grid(t: pa.DataType) -> _Grid | None:
+def _grid(t: pa.DataType, *, wide: bool = False) -> _Grid | None:
     import pyarrow as pa
 
     p = pa.types
+    if wide:
+        high = 10**t.precision - 1
+        return _Grid(-high, high, _timely("instant", 1), lambda i: pa.scalar(_decimal(i, t.scale), t))
     if p.is_integer(t):
         signed = p.is_signed_integer(t)
         low, high = (-(1 << (t.bit_width - 1)), (1 << (t.bit_width - 1)) - 1) if signed else (0, (1 << t.bit_width) - 1)
@@ -327,7 +336,7 @@ def in_set(column: Column, literals: Sequence[Literal]) -> pc.Expression | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    grid = _grid(column.type)
+    grid = _grid(column.type, wide=column.wide)
     if grid is not None:
         places = {_place(column, i, grid) for i in literals}
         whole = sorted(int(p) for p in places if isinstance(p, Fraction) and p.denominator == 1)
@@ -345,18 +354,21 @@ def _two_columns(op: str, a: Column, b: Column) -> pc.Expression:
 
     p = pa.types
 
-    def family(t: pa.DataType) -> str:
+    def family(c: Column) -> str:
+        t = c.type
+        if c.wide or p.is_timestamp(t) or p.is_date(t):
+            return "instant"
         if p.is_integer(t) or p.is_floating(t) or p.is_decimal(t):
             return "number"
-        if p.is_timestamp(t) or p.is_date(t):
-            return "instant"
         return "time" if p.is_time(t) else str(t)
 
-    if family(a.type) != family(b.type) or p.is_nested(a.type):
+    if family(a) != family(b) or p.is_nested(a.type):
         raise BadRequest(
-            f"cannot compare '{a.name}' of type {sql_type(a.type)} with '{b.name}' of type {sql_type(b.type)}",
+            f"cannot compare '{a.name}' of type {_type_of(a)} with '{b.name}' of type {_type_of(b)}",
             hint="a query can CAST one of them",
         )
+    if a.wide or b.wide:
+        return _apply(op, *(c.e if c.wide else _seconds(c) for c in (a, b)))
     if not (p.is_floating(a.type) or p.is_floating(b.type)):
         if p.is_timestamp(a.type) and p.is_timestamp(b.type) and a.type.tz != b.type.tz:
             a, b = (Column(c.name, c.type, c.e.cast(pa.timestamp(c.type.unit))) for c in (a, b))
@@ -375,3 +387,17 @@ def _two_columns(op: str, a: Column, b: Column) -> pc.Expression:
         case ">=":
             return (x >= y) | (nx & (ny | ~ny))
     return (x <= y) | (ny & (nx | ~nx))
+
+
+def _seconds(column: Column) -> pc.Expression:
+    """A date or timestamp as the decimal that a wide timestamp is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    t = column.type
+    if pa.types.is_date(t):
+        whole = column.e.cast(pa.date32()).cast(pa.int32()).cast(pa.decimal128(10, 0))
+        return pc.multiply(whole, pa.scalar(Decimal(DAY // _UNIT["s"]), pa.decimal128(5, 0)))
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[t.unit]
+    whole = column.e.cast(pa.int64()).cast(pa.decimal128(19, 0))
+    return pc.multiply(whole, pa.scalar(Decimal(1).scaleb(-digits), pa.decimal128(digits + 1, digits)))

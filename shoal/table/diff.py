@@ -24,6 +24,7 @@ from shoal.lsm.keys import Array, column_words, stable_order
 from shoal.lsm.merge import DELETE, INSERT, KIND, UPDATE_AFTER, comparable, merge_runs
 from shoal.lsm.sections import sections
 from shoal.table.deletions import Deletions
+from shoal.table.partition_choice import choice_of
 from shoal.table.pruning import Pruning
 from shoal.table.runs import BucketFiles, merged_fields
 from shoal.table.scan import Scan
@@ -56,6 +57,10 @@ class Diff(Scan):
         import pyarrow as pa
 
         old, new = changed(*(_real(table.metadata.live(s)) for s in (before, after)))
+        choice = choice_of(table)
+        if choice is not None:
+            both = pa.concat_tables([old, new])
+            old, new = choice.of(old, both), choice.of(new, both)
         chosen = Selected(after, pa.concat_tables([old, new]), deletes=deletes, levels=0)
         super().__init__(table, where=where, columns=columns, limit=limit, selected=chosen, kinds=kinds)
         self._sides = tuple(

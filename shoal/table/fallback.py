@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from shoal.errors import BadRequest, NotFound
+from shoal.table.partition_choice import choice_of, only, partitions_of, visible
 from shoal.table.refs import branch_names, branch_of, find_branch
 from shoal.table.scan import Scan
 from shoal.table.selected import Selected
@@ -75,8 +76,13 @@ def fallback(table: Table, where: str | pc.Expression | None, columns: Sequence[
     there = _there(table, other)
     first, second = (seen, there) if backup else (there, seen)
     have = first.entries()
-    mine = Selected(first.snapshot, have)
-    rest = Selected(second.snapshot, _without_partitions(second.entries(), have))
+    others = _without_partitions(second.entries(), have)
+    choice = choice_of(table)
+    if choice is not None:
+        listed = [p for v, e in ((first, have), (second, others)) for p in partitions_of(visible(v.table, e))]
+        chosen = choice.among(listed)
+        have, others = only(have, chosen), only(others, chosen)
+    mine, rest = Selected(first.snapshot, have), Selected(second.snapshot, others)
     return TwoBranches(
         Scan(first.table, where=where, columns=columns, limit=limit, selected=mine),
         Scan(second.table, where=where, columns=columns, limit=limit, selected=rest),

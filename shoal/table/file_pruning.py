@@ -30,7 +30,9 @@ class FilePruning:
 
     def __init__(self, table: Table, node: Node, *, merged: bool) -> None:
         self._table = table
-        names = table.schema.trimmed_keys if merged else table.schema.names
+        # partition values come from the partition, not from the file, and have dropped what they can before
+        schema = table.schema
+        names = schema.trimmed_keys if merged else [n for n in schema.names if n not in schema.partition_keys]
         self._node = project(node, names)
         self._by_schema: dict[int, tuple[Node, Mapping[str, DataType]]] = {}
 

@@ -20,6 +20,7 @@ from shoal.lsm.merge import KIND
 from shoal.options import Options
 from shoal.table.history import History, changelog_entries, delta_entries
 from shoal.table.metadata import live_entries
+from shoal.table.partition_choice import choice_of
 from shoal.table.refs import Tag, find_tag, tag_names, tags
 from shoal.table.scan import Scan
 from shoal.table.selected import Selected
@@ -121,6 +122,8 @@ class _Read:
         if self.table.primary_key:
             # what lies in the postponed bucket comes when a compaction moves it
             entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+        choice = choice_of(self.table)
+        entries = entries if choice is None else choice.of(entries)
         chosen = Selected(None, entries, merge=False, deletes=True)
         return Scan(self.table, selected=chosen, **self.rows)
 
@@ -134,7 +137,8 @@ class _Read:
         if not self.table.primary_key:
             # without a key nothing tells which row became which: rows of files that the start did not have yet
             added = changed(self.table.metadata.live(start), self.table.metadata.live(end))[1]
-            chosen = Selected(end, added)
+            choice = choice_of(self.table)
+            chosen = Selected(end, added if choice is None else choice.of(added))
             return Scan(self.table, selected=chosen, **self.rows)
         return Diff(self.table, start, end, deletes=self.deletes, **self.rows)
 

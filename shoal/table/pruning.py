@@ -76,12 +76,17 @@ class Pruning:
     # ---- entries
 
     def entries(self, entries: pa.Table, dropped: dict[str, int], *, merged: bool) -> pa.Table:
-        """Entries that may hold a row of the result. `merged`: files of a bucket may hold versions of one key."""
+        """Entries that may hold a row of the result. `merged`: files of a bucket may hold versions of one key.
+
+        Postponed files are as wide as their partition: neither their bounds nor those of the buckets that their rows
+        will meet tell anything.
+        """
+        late = merged and bool((entries.column("bucket").to_numpy() < 0).any())
         for reason, prune in (
             ("partition", self._by_partition),
             ("bucket", self._by_bucket),
-            ("key bounds", self._by_keys),
-            ("value bounds", self._by_bucket_values if merged else self._by_values),
+            ("key bounds", self._by_keys if not late else None),
+            ("value bounds", None if late else self._by_bucket_values if merged else self._by_values),
             ("file index", self._by_index if not merged else None),
         ):
             if self._where is None or not entries.num_rows or prune is None:
@@ -140,7 +145,7 @@ class Pruning:
         if not all(k in found for k in key) or math.prod(len(found[k]) for k in key) > _MOST_KEYS:
             return None
         fields = [table.schema.field(k) for k in key]
-        if any(f.type.wide or f.type.root == "CHAR" for f in fields):
+        if any(f.type.wide or f.type.root == "CHAR" for f in fields) or not self._written_as(fields, entries):
             return None  # the bucket was hashed from another form of the value than a filter has
         rows = list(zip(*product(*(found[k] for k in key)))) or [()] * len(key)
         columns = [pa.array(list(c), to_arrow(f.type)) for c, f in zip(rows, fields)]
@@ -151,6 +156,14 @@ class Pruning:
             here = buckets(columns, [f.type for f in fields], total, table.options.bucket_function)
             keep |= (totals == total) & np.isin(numbers, here)
         return keep
+
+    def _written_as(self, fields: Sequence[Field], entries: pa.Table) -> bool:
+        """Whether every file was written with these types of the columns."""
+        import pyarrow.compute as pc
+
+        ids = pc.unique(entries.column("schema_id")).to_pylist()
+        types = [{f.id: f.type for f in self._table.file_schema(i).fields} for i in ids]
+        return all(f.id in t and t[f.id].same_as(f.type) for t in types for f in fields)
 
     def _by_keys(self, entries: pa.Table) -> Mask | None:
         names = [k for k in self._table.schema.trimmed_keys if k in self._columns]

@@ -23,6 +23,7 @@ from shoal.lsm.sections import Section
 from shoal.table.data_evolution import Files, anchor
 from shoal.table.data_evolution import batches as wide_batches
 from shoal.table.inline_blobs import inline_blobs, with_blobs
+from shoal.table.postponed import merged as merged_postponed
 from shoal.table.runs import BucketFiles, merged_fields
 
 if TYPE_CHECKING:
@@ -134,6 +135,9 @@ def _split(scan: Scan, split: Split, budget: Budget) -> Iterator[pa.RecordBatch]
     """Rows of a split with the columns to read, and in front the row kind where the scan wants it."""
     if not scan.table.primary_key:
         yield from _appended(scan, split)
+        return
+    if split.postponed:
+        yield from merged_postponed(scan, split, budget)
         return
     for section in split.sections:
         if len(section) == 1 or not split.merge:

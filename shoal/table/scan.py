@@ -18,6 +18,9 @@ from shoal.format.snapshot import Snapshot
 from shoal.format.types import Field, arrow_schema
 from shoal.table.deletions import Deletions
 from shoal.table.file_pruning import FilePruning
+from shoal.table.partition_choice import PartitionChoice, choice_of, only, partitions_of, visible
+from shoal.table.postponed import check as check_postponed
+from shoal.table.postponed import configured as merges_postponed
 from shoal.table.pruning import Pruning
 from shoal.table.selected import Selected
 from shoal.table.split import Plan as Plan
@@ -77,9 +80,9 @@ class Scan:
 
     def _expression(self, where: str | pc.Expression | None) -> pc.Expression | None:
         if isinstance(where, str):
-            from shoal.table.where import parse
+            from shoal.table.where import parse, wide_paths
 
-            return parse(where, self.table.readable_schema)
+            return parse(where, self.table.readable_schema, wide_paths(self.table.readable.values()))
         return where
 
     def _where_columns(self) -> list[str]:
@@ -115,20 +118,24 @@ class Scan:
 
     def plan(self) -> Plan:
         """The files to open."""
-        table, pruning = self.table, self._pruning
+        table, pruning, choice = self.table, self._pruning, self._choice
         if self.selected is None:
-            entries = table.metadata.live(self.snapshot, pruning.keep_manifests)
+            keep = None if choice and choice.listing else pruning.keep_manifests
+            entries = table.metadata.live(self.snapshot, keep)
         else:
             entries = self.selected.entries
         dropped: dict[str, int] = {}
         whole = entries.num_rows
         if whole:
+            if choice is not None:
+                entries = self._chosen(choice, entries, dropped)
             entries = self._visible(entries, dropped)
             entries = pruning.entries(entries, dropped, merged=self.merge and self._overlapping)
             entries = self._first_rows(entries, dropped)
         live = (
             self.selected is None
             and table.options.scan_bucket is None
+            and choice is None
             and (self.where is None or not pruning.skipped_manifests)
         )
         return Plan(table, self.snapshot, entries, dropped, self._deletions(), self.merge, live)
@@ -152,11 +159,32 @@ class Scan:
         """Whether files of a bucket may hold versions of one key."""
         return bool(self.table.primary_key) and not (self.table.compacted_only and self._least_level)
 
+    @property
+    def _choice(self) -> PartitionChoice | None:
+        """`scan.partitions`. Whoever selected the files has made the choice already."""
+        return choice_of(self.table) if self.selected is None else None
+
+    def _chosen(self, choice: PartitionChoice, entries: pa.Table, dropped: dict[str, int]) -> pa.Table:
+        listed = partitions_of(visible(self.table, entries)) if choice.listing else []
+        kept = only(entries, choice.among(listed))
+        if kept.num_rows < entries.num_rows:
+            dropped["scan.partitions"] = entries.num_rows - kept.num_rows
+        return kept
+
+    @cached_property
+    def merges_postponed(self) -> bool:
+        """Whether postponed rows are merged into the buckets they belong to, and files of every level with them."""
+        check_postponed(self.table)
+        plain = self.selected is not None or self.table.options.scan_mode == "compacted-full"
+        return not plain and merges_postponed(self.table)
+
     def _visible(self, entries: pa.Table, dropped: dict[str, int]) -> pa.Table:
         """Without postponed buckets and, where compaction makes rows visible, without level 0."""
         import pyarrow.compute as pc
 
         buckets = entries.column("bucket")
+        if not entries.num_rows or self.merges_postponed:
+            return entries
         if self.merge and self.table.primary_key and pc.min(buckets).as_py() < 0:
             # rows of the postponed bucket (-2) become readable when a compaction moves them into real ones
             entries = _drop(entries, pc.less(buckets, 0), "postponed bucket", dropped)
@@ -176,7 +204,7 @@ class Scan:
                 return self.selected.levels
             if not self.selected.merge:
                 return 0
-        return 1 if self.table.compacted_only else 0
+        return 1 if self.table.compacted_only and not self.merges_postponed else 0
 
     def _first_rows(self, entries: pa.Table, dropped: dict[str, int]) -> pa.Table:
         """With a limit and nothing that takes rows away: only as many files as hold that many rows."""

@@ -54,10 +54,17 @@ class Split:
         return tuple(files)
 
     @property
+    def postponed(self) -> bool:
+        """Whether this is a whole partition, its postponed rows to be merged into its buckets."""
+        return self.merge and self.bucket < 0 and bool(self.table.primary_key)
+
+    @property
     def raw(self) -> bool:
         """Whether the files hold each key once, so that nothing is merged (Java's raw-convertible rule)."""
         if not self.table.primary_key or not self.merge:
             return True
+        if self.postponed:
+            return False
         if any(f.level == 0 or f.delete_row_count not in (0, None) for f in self.files):
             return False
         return self.table.compacted_only or len({f.level for f in self.files}) == 1
@@ -71,6 +78,8 @@ class Split:
             return tuple((group,) for group in groups(self.files))
         if self.raw:
             return tuple(((f,),) for f in self.files)
+        if self.postponed:
+            return (tuple((f,) for f in self.files),)  # the bounds of postponed files tell nothing
         return tuple(sections(self.files, self.table.bounds))
 
     @property
@@ -92,7 +101,7 @@ class Split:
         o = self.table.options
         target, cost = o.split_target_size, o.split_open_file_cost
         count = self.entries.num_rows
-        if count < 2 or max(self.bytes, count * cost) <= target:
+        if count < 2 or self.postponed or max(self.bytes, count * cost) <= target:
             return [self]
         parts: list[list[Section]] = [[]]
         weight = 0
@@ -156,6 +165,10 @@ class Plan:
             return
         encoded = self.entries.column("partition").combine_chunks().dictionary_encode()
         buckets = self.entries.column("bucket").to_numpy()
+        if self.merge and self.table.primary_key and int(buckets.min()) < 0:
+            # postponed rows may meet any bucket of their partition: it is one split
+            places = encoded.indices.to_numpy()
+            buckets = np.where(np.isin(places, np.unique(places[buckets < 0])), -2, buckets)
         code = encoded.indices.to_numpy().astype(np.int64) * (int(buckets.max()) + 3) + buckets + 2
         order = np.argsort(code, kind="stable")
         starts = np.flatnonzero(np.append(True, np.diff(code[order]) != 0))
@@ -164,7 +177,11 @@ class Plan:
         for a, b in zip(starts.tolist(), [*starts[1:].tolist(), n]):
             first = int(order[a])
             partition, bucket = partitions[encoded.indices[first].as_py()], int(buckets[first])
-            deletions = self.deletions.get((partition, bucket), {})
+            if bucket < 0:
+                whole = [d for (p, _), d in self.deletions.items() if p == partition]
+                deletions: Deletions = {name: d for bucket_of_it in whole for name, d in bucket_of_it.items()}
+            else:
+                deletions = self.deletions.get((partition, bucket), {})
             yield Split(self.table, partition, bucket, sorted_entries.slice(a, b - a), deletions, self.merge)
 
 

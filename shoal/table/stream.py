@@ -22,6 +22,8 @@ from shoal.format.snapshot import Snapshot
 from shoal.lsm.merge import DELETE
 from shoal.table import consumers
 from shoal.table.history import History, changelog_entries, decoupled, delta_entries, in_file_order, of_kind
+from shoal.table.partition_choice import chosen_now, only
+from shoal.table.postponed import refuse as refuse_postponed
 from shoal.table.scan import Scan
 from shoal.table.selected import Selected
 from shoal.table.share import Share
@@ -91,7 +93,9 @@ class Follow(Iterator[Changes]):
         table = on_branch(table)
         if o.get("stream-scan-mode") != "none":
             raise Unsupported("'stream-scan-mode' is for Paimon's own compaction jobs", hint="leave it out")
+        refuse_postponed(table, "streams")
         self.table = table
+        self._partitions = chosen_now(table)
         self._columns, self._where = columns, where
         Scan(table, where=where, columns=columns)  # an unknown column is told now, not at the first snapshot
         self._share = Share(buckets)
@@ -275,7 +279,7 @@ class Follow(Iterator[Changes]):
         self._before, self.watermark = snap, snap.watermark
         if self._past_bound(snap):
             self._until = snap.id
-        entries = self._share.of(self.table, first.entries)
+        entries = self._share.of(self.table, only(first.entries, self._partitions))
         scans = [(self._scan(s), None) for s in _full_parts(self.table, snap, entries)]
         self._reading, self._rows = snap, _batches(snap, scans, full=True)
         return True
@@ -302,14 +306,14 @@ class Follow(Iterator[Changes]):
             raise self._gone(snap.id, err) from err
 
     def _raw(self, entries: pa.Table) -> list[tuple[Scan, int | None]]:
-        entries = self._share.of(self.table, _readable(self.table, entries))
+        entries = self._share.of(self.table, only(_readable(self.table, entries), self._partitions))
         if not entries.num_rows:
             return []
         entries = in_file_order(self.table, entries)
         return [(self._scan(Selected(None, entries, merge=False, deletes=True)), None)]
 
     def _state(self, entries: pa.Table, kind: int | None) -> list[tuple[Scan, int | None]]:
-        entries = self._share.of(self.table, _readable(self.table, entries))
+        entries = self._share.of(self.table, only(_readable(self.table, entries), self._partitions))
         return [(self._scan(Selected(None, entries, levels=0)), kind)] if entries.num_rows else []
 
     def _scan(self, selected: Selected) -> Scan:

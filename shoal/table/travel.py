@@ -19,6 +19,8 @@ from shoal.errors import BadRequest, NotFound, near
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.options import Options
 from shoal.table.history import History, decoupled
+from shoal.table.partition_choice import choice_of, visible
+from shoal.table.postponed import refuse as refuse_postponed
 from shoal.table.refs import branch, branch_of, find_tag, tag, tag_names
 from shoal.table.scan import Scan
 from shoal.table.selected import Selected
@@ -109,6 +111,8 @@ def scan(
     at = {SNAPSHOT: snapshot, TAG: tag, VERSION: version, MILLIS: timestamp, WATERMARK: watermark}
     table = at_place(on_branch(table), at)
     mode = start_mode(table.options)
+    if mode in ("incremental", "from-file-creation-time", "from-creation-timestamp"):
+        refuse_postponed(table, f"scan.mode '{mode}'")
     if mode == "incremental":
         from shoal.table.incremental import from_options
 
@@ -116,13 +120,15 @@ def scan(
     if table.options.get("scan.fallback-branch") or table.options.get("scan.primary-branch"):
         from shoal.table.fallback import fallback
 
+        refuse_postponed(table, "two branches")
         return fallback(table, where, columns, limit)
     if mode in ("latest", "latest-full"):
         return Scan(table, where=where, columns=columns, limit=limit)  # what is the newest, it asks when it is read
     seen = view(table)
     if seen.since_ms is None:
         return Scan(seen.table, where=where, columns=columns, limit=limit, snapshot=seen.snapshot)
-    chosen = Selected(seen.snapshot, seen.entries())
+    entries, choice = seen.entries(), choice_of(seen.table)
+    chosen = Selected(seen.snapshot, entries if choice is None else choice.of(entries, visible(seen.table, entries)))
     return Scan(seen.table, where=where, columns=columns, limit=limit, selected=chosen)
 
 

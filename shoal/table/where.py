@@ -9,12 +9,13 @@ column's type (`k > 1.5`, `d = 0.125` on DECIMAL(9, 2)) is compared exactly, not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import BadRequest, near
+from shoal.format.types import Field
 from shoal.table.compare import (
     DAY,
     Column,
@@ -35,12 +36,16 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 
+Path = tuple[str, ...]
+
 # Most statements that do not parse are typos, or names that are also words of SQL.
 _READ_HINT = "look at that place; names that are words of SQL go in back-quotes"
 
 
-def parse(text: str, schema: pa.Schema) -> pc.Expression:
+def parse(text: str, schema: pa.Schema, wide: Collection[Path] = ()) -> pc.Expression:
     """The expression of a predicate such as `dt = '2026-11-01' AND total > 100`.
+
+    `wide` names the columns (and members of ROW columns) that are timestamps, although they are decimals in Arrow.
 
     >>> import pyarrow as pa
     >>> print(parse("K > 1.5", pa.schema([("k", pa.int32())])))
@@ -49,13 +54,25 @@ def parse(text: str, schema: pa.Schema) -> pc.Expression:
     import pyarrow as pa
 
     try:
-        expression = _Reader(schema).predicate(_syntax(text))
+        expression = _Reader(schema, wide).predicate(_syntax(text))
         schema.empty_table().filter(expression)  # binds it, and so finds types that Arrow cannot compare
     except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as err:
         raise BadRequest(f"cannot use the filter '{text}': {_one_line(err)}") from err
     except RecursionError as err:
         raise BadRequest("the filter is nested too deeply", hint="use IN (...) for long lists") from err
     return expression
+
+
+def wide_paths(fields: Iterable[Field], above: Path = ()) -> frozenset[Path]:
+    """Where timestamps of any year lie: columns, and members of ROW columns."""
+    found: set[Path] = set()
+    for f in fields:
+        at = (*above, f.name)
+        if f.type.wide:
+            found.add(at)
+        elif f.type.root == "ROW":
+            found |= wide_paths(f.type.fields, at)
+    return frozenset(found)
 
 
 def columns_of(expression: pc.Expression, schema: pa.Schema) -> list[str]:
@@ -77,6 +94,10 @@ def columns_of(expression: pc.Expression, schema: pa.Schema) -> list[str]:
     if not binds(schema):
         raise BadRequest(f"the filter '{expression}' does not fit the columns {', '.join(schema.names)}")
     text = str(expression)
+    if "FieldPath(" in re.sub(r'"(?:[^"\\]|\\.)*"', "", text):
+        raise BadRequest(
+            f"the filter '{expression}' names columns by number, which a scan cannot follow", hint="use their names"
+        )
     return [n for i, n in enumerate(schema.names) if n in text and not binds(schema.remove(i))]
 
 
@@ -142,10 +163,11 @@ def _one_line(err: BaseException) -> str:
 class _Reader:
     """Turns sqlglot's tree into an expression."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, wide: Collection[Path]) -> None:
         from sqlglot import exp
 
         self.schema = schema
+        self.wide = wide
         self.compare: dict[Any, str] = {
             exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
         }  # fmt: skip
@@ -295,7 +317,7 @@ class _Reader:
                 raise BadRequest(f"column '{'.'.join(names)}' is {sql_type(kind)}, it has no member '{part}'")
             names.append(resolve(part, [f.name for f in kind], f"member of '{'.'.join(names)}'"))
             kind = kind.field(names[-1]).type
-        return Column(".".join(names), kind, pc.field(*names))
+        return Column(".".join(names), kind, pc.field(*names), tuple(names) in self.wide)
 
 
 def _literal(node: Any) -> Literal | None:

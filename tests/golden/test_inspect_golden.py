@@ -108,6 +108,12 @@ def test_branches_are_listed_by_name(golden, expected) -> None:
     assert got["branch_name"].to_pylist() == sorted(r["branch_name"] for r in rows)
 
 
+def test_a_branch_has_system_tables_of_its_own(golden, expected) -> None:
+    columns, rows = expected("maint.branched.branch_snapshots")
+    got = opened(golden, "maint.branched").branch("from_tag").inspect.snapshots()
+    rows_equal(got, columns, rows)
+
+
 def test_a_table_without_snapshots_has_empty_system_tables(golden) -> None:
     table = opened(golden, "engines.ag_max_no_retract")
     filled = {"schemas", "options", "aggregation_fields"}

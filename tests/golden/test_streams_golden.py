@@ -29,6 +29,7 @@ DUMPS = (Path(__file__).parent / "dumps.txt").read_text().split()
 KINDS = ("+I", "-U", "+U", "-D")
 STREAMS = {
     "stream_from_1": {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"},
+    "changelog": {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"},
     "stream_full_from_2": {"scan.mode": "from-snapshot-full", "scan.snapshot-id": "2"},
     "stream_default": {},
     "stream_compacted_full": {"scan.mode": "compacted-full"},
