@@ -26,6 +26,7 @@ LINES: dict[str, tuple[str, Callable[[Context], Iterator[Figure]]]] = {
     "R3": ("partial-update, sequence groups, aggregation, R = 10", read_lines.engines),
     "R4": ("memory above imports, R = 10 / 30", memory_lines.memory),
     "R5": ("tables without overlap (compacted, append)", read_lines.plain),
+    "R6": ("the same with deletion vectors on 10 % of the rows", read_lines.deleted),
     "P1": ("plan, 20 k entries in 20 and in 2,000 manifests", plan_lines.plan),
     "P2": ("plan of 1 M entries, a partition filter that keeps 0.1 %", plan_lines.filtered),
     "P3": ("point lookup by key, 100 files", plan_lines.points),

@@ -19,7 +19,8 @@ from bench.measure import Figure
 
 
 def memory(ctx: Context) -> Iterator[Figure]:
-    """R4: R = 10 and 30, two sizes of table; the larger has 20 times the budget in full mode."""
+    """R4: R = 10 and 30, two sizes of table; the larger has 20 times the budget in full mode. Then an engine, and more
+    runs than are merged at once."""
     # a quick run's tables are too small to judge by, so its figures are for information
     bars: list[tuple[float | None, float | None]] = [(None, None)] * 2 if ctx.quick else [(1.5, 1.0), (1.25, 1.1)]
     budget = (64 if ctx.quick else 256) << 20
@@ -36,6 +37,13 @@ def memory(ctx: Context) -> Iterator[Figure]:
             yield Figure("R4", case, seen["above_imports"] / budget, "x budget", *bars[0], detail=detail)
         growth = peaks[large] / peaks[large // 4]
         yield Figure("R4", f"bigint R={runs}, memory of 4 times the rows", growth, "x", *bars[1])
+    count = large // 4
+    for what, name in (
+        ("partial-update, bigint R=10", tables.engine_table(ctx.root, "bigint", count, 10, "partial-update")),
+        ("bigint R=60, two passes", tables.merge_table(ctx.root, "bigint", count, 60)),
+    ):
+        seen = peak(ctx.root, name, budget)
+        yield Figure("R4", f"{what}, {count:,} rows", seen["above_imports"] / budget, "x budget", *bars[0])
 
 
 def peak(root: str, name: str, budget: int) -> dict[str, int]:

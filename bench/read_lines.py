@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""R1 to R3 merge reads, R5 read without overlap: CPU against PyArrow reading the same bytes.
+"""R1 to R3 merge reads, R5 and R6 reads without overlap: CPU against PyArrow reading the same bytes.
 
 The limit is `pq.read_table` of every data file, one after the other, of the columns that any reader of the table must
 decode: the table's own, and for keyed tables the row kind that marks deletes. `x_all_columns` in the output is the
@@ -63,11 +63,29 @@ def _pypaimon(ctx: Context, kind: str, runs: int) -> Iterator[Figure]:
 
 def plain(ctx: Context) -> Iterator[Figure]:
     """R5: a compacted table and an append table."""
-    made = (("compacted", tables.compacted_table(ctx.root, "bigint", ctx.rows), True),
-            ("append, 4 files", tables.append_table(ctx.root, "bigint", ctx.rows, 4), False))  # fmt: skip
-    for what, name, keyed in made:
+    for what, name, keyed in _without_overlap(ctx):
         best = alternate(_cases(ctx, name, keyed=keyed), ctx.repeat + 2)
         yield _figure("R5", what, best, 1.1, 1.03)
+
+
+def deleted(ctx: Context) -> Iterator[Figure]:
+    """R6: the same files, a tenth of whose rows deletion vectors mark."""
+    for what, base, keyed in _without_overlap(ctx):
+        name = tables.deleted_table(ctx.root, base)
+        left = tables.counted(tables.open_table(ctx.root, name).scan().to_batches())
+        every = tables.counted(tables.open_table(ctx.root, base).scan().to_batches())
+        if abs(left / every - 0.9) > 0.01:
+            raise SystemExit(f"R6: {left:,} of {every:,} rows are left, which is not nine tenths")
+        best = alternate(_cases(ctx, name, keyed=keyed), ctx.repeat + 2)
+        yield _figure("R6", what, best, 1.3, 1.1)
+
+
+def _without_overlap(ctx: Context) -> list[tuple[str, str, bool]]:
+    """(what, table, whether it has a key)."""
+    return [
+        ("compacted", tables.compacted_table(ctx.root, "bigint", ctx.rows), True),
+        ("append, 4 files", tables.append_table(ctx.root, "bigint", ctx.rows, 4), False),
+    ]
 
 
 def _cases(ctx: Context, name: str, *, keyed: bool) -> dict[str, Case | None]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pyarrow as pa
 
 import shoal
 from bench import rows
+from shoal.format.deletion_vectors import INDEX_TYPE, DeletionVector, encode_file
+from shoal.format.index_manifest import ADD, IndexEntry, encode_index_manifest
 from shoal.table.table import Table
 
 if TYPE_CHECKING:
@@ -75,9 +78,7 @@ def engine_table(root: str, kind: str, count: int, runs: int, engine: str) -> st
         shutil.copytree(f"{folder}/{base}", f"{folder}/{name}", copy_function=os.link)
         schema = open_table(root, base).schema
         changed = replace(schema, options={**schema.options, **ENGINES[engine]})
-        os.unlink(f"{folder}/{name}/schema/schema-0")
-        with open(f"{folder}/{name}/schema/schema-0", "wb") as f:
-            f.write(changed.encode())
+        _replace(f"{folder}/{name}/schema/schema-0", changed.encode())
     return name
 
 
@@ -114,6 +115,45 @@ def compacted_table(root: str, kind: str, count: int) -> str:
             _write(table, part)
         table.maintain.compact(full=True)
     return name
+
+
+def deleted_table(root: str, base: str) -> str:
+    """The same files with deletion vectors on a tenth of the rows of each; they must not overlap."""
+    name = f"{base}_deleted"
+    folder = f"{root}/{DATABASE}.db/{name}"
+    if os.path.exists(f"{folder}/index"):
+        return name
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(f"{root}/{DATABASE}.db/{base}", folder, copy_function=os.link)
+    table = open_table(root, base)
+    changed = replace(table.schema, options={**table.schema.options, "deletion-vectors.enabled": "true"})
+    _replace(f"{folder}/schema/schema-0", changed.encode())
+    rng = np.random.default_rng(11)
+    (split,) = table.scan().plan().splits
+    vectors = {f.file_name: DeletionVector.of(_tenth(rng, f.row_count)) for f in split.files}
+    data, ranges = encode_file(vectors)
+    entry = IndexEntry(ADD, split.partition, split.bucket, INDEX_TYPE, "index-0", len(data), len(ranges), ranges)
+    _replace(f"{folder}/manifest/index-manifest-0", encode_index_manifest([entry], "zstandard"))
+    last = max(int(n.split("-")[1]) for n in os.listdir(f"{folder}/snapshot") if n.startswith("snapshot-"))
+    with open(f"{folder}/snapshot/snapshot-{last}", "rb") as f:
+        snapshot = json.load(f)
+    snapshot["indexManifest"] = "index-manifest-0"
+    _replace(f"{folder}/snapshot/snapshot-{last}", json.dumps(snapshot).encode())
+    os.mkdir(f"{folder}/index")
+    _replace(f"{folder}/index/index-0", data)
+    return name
+
+
+def _tenth(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.permutation(count)[: count // 10]
+
+
+def _replace(path: str, data: bytes) -> None:
+    """A file of its own, where a link to another table's may be."""
+    if os.path.exists(path):
+        os.unlink(path)
+    with open(path, "wb") as f:
+        f.write(data)
 
 
 def _write(table: Table, part: pa.Table, keyed: bool = True) -> None:

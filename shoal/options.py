@@ -27,7 +27,7 @@ from shoal.option_values import parse_duration as parse_duration
 from shoal.option_values import parse_memory as parse_memory
 
 Kind = Literal["unknown", "bad-value", "refuses-read", "refuses-write", "upkeep", "note"]
-Purpose = Literal["create", "read", "write"]
+Purpose = Literal["create", "read", "write", "hint"]
 
 _ELSEWHERE = frozenset({"catalog", "rest", "jdbc", "hive", "filesystem"})  # scopes that mean nothing on a table
 _INT_MAX = 2**31 - 1
@@ -118,10 +118,6 @@ class Options:
     @property
     def bucket_function(self) -> str:
         return self._str("bucket-function.type")
-
-    @property
-    def bucket_append_ordered(self) -> bool:
-        return self._bool("bucket-append-ordered")
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -343,10 +339,6 @@ class Options:
         return self._str("scan.mode")
 
     @property
-    def scan_snapshot_id(self) -> int | None:
-        return self._some_int("scan.snapshot-id")
-
-    @property
     def scan_bucket(self) -> int | None:
         return self._some_int("scan.bucket")
 
@@ -378,8 +370,8 @@ def problems(mapping: Mapping[str, str], *, has_primary_key: bool) -> list[Probl
 def check(mapping: Mapping[str, str], purpose: Purpose, *, has_primary_key: bool) -> None:
     """Raise for the first option that stands in the way of creating, reading or writing a table.
 
-    Creating refuses unknown keys and bad values. A table that Java made with a strange key still opens; a bad value
-    stops it only where the option cannot be passed over.
+    Creating, and a `hint` (options for one read), refuse unknown keys and bad values. A table that Java made with a
+    strange key still opens; a bad value stops it only where the option cannot be passed over.
     """
     for problem in problems(mapping, has_primary_key=has_primary_key):
         if error := _error(problem, purpose):
@@ -436,9 +428,9 @@ def _asks_for_more(spec: OptionSpec, key: str, text: str) -> Problem:
 def _error(problem: Problem, purpose: Purpose) -> ShoalError | None:
     handling = problem.spec.handling if problem.spec else None
     match problem.kind:
-        case "unknown" if purpose == "create":
+        case "unknown" if purpose in ("create", "hint"):
             return BadRequest(problem.message, hint=problem.hint)
-        case "bad-value" if purpose == "create" or handling == "read":
+        case "bad-value" if purpose in ("create", "hint") or handling == "read":
             return BadRequest(problem.message, hint=problem.hint)
         case "bad-value" if purpose == "write" and handling in ("write", "honoured"):
             return BadRequest(problem.message, hint=problem.hint)

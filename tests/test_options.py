@@ -261,8 +261,8 @@ def test_unset_options_have_javas_defaults() -> None:
     assert (opts.partition_default_name, opts.partition_legacy_name) == ("__DEFAULT_PARTITION__", True)
     assert (opts.changelog_producer, opts.ignore_delete, opts.force_compact) == ("none", False, False)
     assert (opts.split_target_size, opts.split_open_file_cost) == (128 << 20, 4 << 20)
-    assert (opts.scan_mode, opts.scan_snapshot_id, opts.primary_key, opts.partition) == ("default", None, (), ())
-    assert (opts.bucket_append_ordered, opts.data_file_prefix, opts.file_block_size) == (True, "data-", None)
+    assert (opts.scan_mode, opts.get("scan.snapshot-id"), opts.primary_key, opts.partition) == ("default", None, (), ())
+    assert (opts.get("bucket-append-ordered"), opts.data_file_prefix, opts.file_block_size) == (True, "data-", None)
 
 
 def test_set_options_are_typed() -> None:
@@ -289,7 +289,7 @@ def test_set_options_are_typed() -> None:
     assert opts.target_file_size(primary_key=True) == opts.target_file_size(primary_key=False) == 64 << 20
     assert (opts.optimization_interval_ms, opts.commit_timeout_ms) == (3_600_000, 30)
     assert (opts.stats_mode(), opts.stats_mode("wide"), opts.stats_mode("other")) == ("counts", "none", "counts")
-    assert (opts.scan_mode, opts.scan_snapshot_id) == ("from-snapshot", 7)
+    assert (opts.scan_mode, opts.get("scan.snapshot-id")) == ("from-snapshot", 7)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,10 @@ def test_the_default_value_never_says_anything() -> None:
         ("fields.a,b.sequence-group", "c", "refuses-write"),
         ("fields.c.distinct", "false", None),
         ("deletion-vectors.enabled", "true", "refuses-write"),
-        ("sequence.snapshot-ordering", "true", "refuses-read"),
+        ("sequence.snapshot-ordering", "true", "refuses-write"),
+        ("fields.c.map.storage-layout", "shared-shredding", "refuses-write"),
+        ("scan.partitions", "max_pt()", None),
+        ("postpone.merge-on-read", "true", None),
         ("manifest.format", "orc", "refuses-write"),
         ("type", "format-table", None),
         ("query-auth.enabled", "true", "refuses-read"),

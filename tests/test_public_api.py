@@ -34,7 +34,9 @@ def test_a_scan_ends_in_every_frame() -> None:
 
 
 def test_a_table_and_a_writer_have_the_contract_calls() -> None:
-    assert {"scan", "changes", "follow", "follow_async", "write", "inspect", "system", "maintain"} <= public(Table)
+    assert {"scan", "changes", "follow", "follow_async", "write", "alter", "inspect", "system", "maintain"} <= public(
+        Table
+    )
     assert {"branch", "with_options", "dataset", "lazy"} <= public(Table)
     assert {"upsert", "append", "delete", "write", "commit", "flush", "close"} <= public(Write)
 

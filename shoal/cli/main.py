@@ -20,7 +20,7 @@ from shoal.cli.parser import Command, words_of
 from shoal.errors import BadRequest, StorageFailed, near
 
 # Each is a module with COMMANDS; those of one word are a command themselves.
-NOUNS = ("sql", "table", "compact", "job", "doctor", "demo")
+NOUNS = ("sql", "tail", "table", "compact", "job", "doctor", "demo")
 _ABOUT = "A complete Apache Paimon engine, and the doctor that keeps its tables healthy."
 
 

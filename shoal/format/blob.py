@@ -46,12 +46,6 @@ def is_blob_file(name: str) -> bool:
     return name.endswith(".blob")
 
 
-def holds_blobs(t: DataType) -> bool:
-    """Whether columns of this type lie in blob files: BLOB, ARRAY<BLOB>, MAP<X, BLOB>."""
-    inner = t.element if t.root == "ARRAY" else t.value if t.root == "MAP" else t
-    return inner is not None and inner.root == "BLOB"
-
-
 # ---- the index -------------------------------------------------------------------------------------------
 
 

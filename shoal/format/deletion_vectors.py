@@ -28,7 +28,6 @@ _VERSION = 1  # first byte of an index file
 _MAGIC_32 = pack(">i", 1581511376)
 _MAGIC_64 = pack("<i", 1681511377)
 _EDGES = 8  # a length field in front and a checksum behind
-MAX_POSITION_32 = 2147483647
 
 
 class DvRange(NamedTuple):
@@ -139,15 +138,11 @@ def encode_vector(vector: DeletionVector) -> bytes:
         parts = [_MAGIC_64, pack("<q", (vector.last >> 32) + 1)]
         for key in range((vector.last >> 32) + 1):  # Java has one for every key up to the last
             a, b = np.searchsorted(at, (key << 32, (key + 1) << 32))
-            parts += [pack("<i", key), _bitmap(at[a:b] - (key << 32))]
+            parts += [pack("<i", key), roaring.encode(at[a:b] - (key << 32))]
         body = b"".join(parts)
     else:
-        body = _MAGIC_32 + _bitmap(at)
+        body = _MAGIC_32 + roaring.encode(at)
     return pack(">i", len(body)) + body + pack(">I", zlib.crc32(body))
-
-
-def _bitmap(positions: NDArray[np.int64]) -> bytes:
-    return roaring.encode(BitMap(positions.astype(np.uint32)))
 
 
 def encode_file(vectors: Mapping[str, DeletionVector]) -> tuple[bytes, tuple[DvRange, ...]]:

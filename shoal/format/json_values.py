@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from shoal.format.paths import java_float
+from shoal.format.float_text import one_text
 from shoal.format.text_values import parsed
 from shoal.format.types import DataType, to_arrow
 
@@ -65,7 +65,7 @@ def _text(node: Any) -> str | None:
         case bool():
             return "true" if node else "false"
         case float():
-            return java_float(node, single=False)
+            return one_text(np.float64(node))
         case int():
             return str(node)
     return ""

@@ -27,6 +27,7 @@ from shoal.format.orc_tail import (
 )
 from shoal.format.orc_timestamps import StripeTimestamps
 from shoal.format.shape import as_stored, checked, map_parts, rebuilt
+from shoal.format.shared_maps import ARROW_SCHEMA, SharedMap, layouts, schema_of_text
 from shoal.format.types import DataType, Field
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class OrcReader:
             self._orc = orc.ORCFile(pa.PythonFile(self._plain, mode="r"))
         except (pa.ArrowException, OSError) as err:
             raise damaged(path, err) from err
+        self._shared = self._shared_maps(fields)
         self.names: tuple[str, ...] = self._tail.types[0].names
         self.rows: int = self._tail.rows
         self.groups: tuple[int, ...] = tuple(s.rows for s in self._tail.stripes)
@@ -93,6 +95,13 @@ class OrcReader:
         self._plain.hold(())
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
+    def _shared_maps(self, fields: Sequence[Field]) -> dict[str, SharedMap]:
+        if not any(f.type.root == "MAP" for f in fields):
+            return {}
+        text = dict(self._orc.metadata or {}).get(ARROW_SCHEMA)
+        schema = None if text is None else schema_of_text(text)
+        return {} if schema is None else layouts(schema, fields, self._path)
+
     def _id(self, name: str) -> int:
         top = self._tail.types[0]
         if name not in top.names[: len(top.children)]:
@@ -104,7 +113,9 @@ class OrcReader:
     def _column(self, a: pa.Array, field: Field, timestamps: StripeTimestamps) -> pa.Array:
         import pyarrow.compute as pc
 
-        ids = iter(list(_timestamp_ids(self._tail, self._id(field.name), field.type, self._path)))
+        shared = self._shared.get(field.name)
+        of = field.type if shared is None else shared.stored
+        ids = iter(list(_timestamp_ids(self._tail, self._id(field.name), of, self._path)))
 
         def leaf(values: pa.Array, t: DataType) -> pa.Array:
             if t.is_timestamp:
@@ -112,7 +123,8 @@ class OrcReader:
             values = checked(as_stored(values, t, self._path, field.name), t, self._path, field.name)
             return pc.utf8_rtrim(values, " ") if t.root == "CHAR" else values
 
-        return rebuilt(a, field.type, leaf)
+        made = rebuilt(a, of, leaf)
+        return made if shared is None else shared.restored(made)
 
 
 def _timestamp_ids(tail: Tail, column: int, t: DataType, path: str) -> Iterator[int]:

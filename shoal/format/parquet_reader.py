@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.format import int96
 from shoal.format.data import READ_BUFFER, ColumnBounds, footer_bounds
+from shoal.format.shared_maps import layouts
 from shoal.format.types import Field, to_arrow
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class ParquetReader:
         self._int96 = int96.holds(self._file.metadata)
         if self._int96:
             self._file = _opened(file, int96.raw_footer(file, path))
+        self._shared = layouts(self._file.schema_arrow, fields, path)
         footer = self._file.metadata
         self.names = tuple(self._file.schema_arrow.names)
         self.rows: int = footer.num_rows
@@ -66,12 +68,16 @@ class ParquetReader:
         import pyarrow as pa
 
         found = batch.schema
-        if found.names == schema.names and found.types == schema.types:
-            return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        if found.types == schema.types and found.names == schema.names:
+            return batch  # callers put their own schema on it
         by_name = dict(zip(found.names, batch.columns))
         arrays = []
         for f in schema:
             a = by_name[f.name]
+            if f.name in self._shared:
+                shared = self._shared[f.name]
+                arrays.append(shared.restored(int96.decode(a, shared.stored, self._path, f.name)))
+                continue
             arrays.append(a if a.type == f.type else self._restored(a, self._fields[f.name]))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

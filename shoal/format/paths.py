@@ -85,7 +85,11 @@ def value_text(t: DataType, v: Value, legacy: bool) -> str:
             return v.decode("utf-8", "replace")
         case "FLOAT" | "DOUBLE":
             assert isinstance(v, float)
-            return java_float(v, single=t.root == "FLOAT")
+            import numpy as np
+
+            from shoal.format.float_text import one_text
+
+            return one_text(np.float32(v) if t.root == "FLOAT" else np.float64(v))
         case "DECIMAL":
             assert isinstance(v, int)
             return decimal_text(v, t.scale or 0)
@@ -130,21 +134,3 @@ def timestamp_text(ns: int, separator: str, precision: int | None) -> str:
         digits = digits[:3] if digits.endswith("000000") else digits[:6] if digits.endswith("000") else digits
         return text + f":{d:%S}.{digits}"
     return text + (f":{d:%S}" if d.second else "")
-
-
-def java_float(v: float, *, single: bool) -> str:
-    """Java's Double.toString / Float.toString: `1.0E10` outside 10^-3 to 10^7."""
-    import numpy as np
-
-    from shoal.format.float_text import one_text
-
-    return one_text(np.float32(v) if single else np.float64(v))
-
-
-def _scientific(text: str) -> str:
-    """`123.45` or `0.00123` as `1.2345e2`: the same digits with an exponent."""
-    sign, body = ("-", text[1:]) if text.startswith("-") else ("", text)
-    whole, _, fraction = body.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    exponent = len(whole.lstrip("0")) - 1 if whole.strip("0") else -(len(fraction) - len(fraction.lstrip("0")) + 1)
-    return f"{sign}{digits[:1] or '0'}.{digits[1:] or '0'}e{exponent}"

@@ -137,6 +137,6 @@ def floats(texts: pa.Array, t: DataType) -> tuple[pa.Array, Bad]:
 
 def _hexadecimal(text: str) -> float:
     try:
-        return float.fromhex(text.rstrip("fFdD") if "p" in text.lower() else text)
+        return float.fromhex(text.rstrip("fFdD"))
     except OverflowError:
         return float("-inf" if text.startswith("-") else "inf")

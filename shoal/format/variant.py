@@ -17,8 +17,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shoal.errors import Corrupt, Unsupported
-from shoal.format.paths import java_float
+from shoal.format.float_text import one_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +96,7 @@ def _scalar(b: bytes, at: int) -> str:
         return str(_signed(b, at + 1, _INTS[info]))
     if info in (_DOUBLE, _FLOAT):
         (number,) = struct.unpack_from("<d" if info == _DOUBLE else "<f", b, at + 1)
-        text = java_float(number, single=info == _FLOAT)
+        text = one_text(np.float32(number) if info == _FLOAT else np.float64(number))
         return text if number - number == 0 else f'"{text}"'
     if info in _DECIMALS:
         return _decimal(b, at, *_DECIMALS[info])

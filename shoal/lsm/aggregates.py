@@ -90,8 +90,8 @@ def last_non_null(values: pa.Array, steps: Steps) -> pa.Array:
     valid = validity(values)
     if steps.ops is None:
         if valid is None:
-            return taken(values, steps.spread(steps.ends))
-        return taken(values, steps.spread(_last_valid(valid, steps)))
+            return taken(values, steps.newest_rows)
+        return taken(values, steps.spread_rows(_last_valid(valid, steps)))
     steps = steps.split
     assert steps.ops is not None
     if not len(steps.rows):
@@ -112,27 +112,33 @@ def last_non_null(values: pa.Array, steps: Steps) -> pa.Array:
 
 
 def _last_valid(valid: Array, steps: Steps) -> Array:
-    """Position of the last value that is not null, -1 where there is none."""
+    """Row of the last value that is not null; where there is none, -1 or a row that holds null."""
     if np.count_nonzero(valid) * 5 > len(valid) * 3:
         return _backwards(valid, steps)
     here = valid[steps.rows]
     so_far = np.cumsum(here, dtype=np.int32)[steps.ends]  # how many values there are up to the end of each key
     before = np.append(0, so_far)[:-1]
-    where = np.append(np.flatnonzero(here), -1)
-    return np.where(so_far > before, where[so_far - 1], -1)
+    rows = np.append(steps.rows[here], -1)
+    return np.where(so_far > before, rows[so_far - 1], -1)
 
 
 def _backwards(valid: Array, steps: Steps) -> Array:
     """The same from the newest version on, for the keys still without: few rounds where few are null."""
-    at = steps.ends.copy()
-    open_ = np.flatnonzero(~valid[steps.rows[at]])
+    rows = steps.end_rows
+    open_ = np.flatnonzero(~valid[rows])
+    if not len(open_):
+        return rows
+    rows = rows.copy()
+    at, starts = steps.ends[open_] - 1, steps.starts[open_]
     while len(open_):
-        at[open_] -= 1
-        ended = at[open_] < steps.starts[open_]
-        at[open_[ended]] = -1
-        open_ = open_[~ended]
-        open_ = open_[~valid[steps.rows[at[open_]]]]
-    return at
+        more = at >= starts
+        open_, at, starts = open_[more], at[more], starts[more]
+        here = steps.rows[at]
+        found = valid[here]
+        rows[open_[found]] = here[found]
+        more = ~found
+        open_, at, starts = open_[more], at[more] - 1, starts[more]
+    return rows
 
 
 class LastValue(Aggregate):
@@ -225,14 +231,14 @@ class Extreme(Aggregate):
             here = valid[steps.rows]
             v = _ordered_bits(numbers(values)[steps.rows])
             v = np.where(here, v, np.iinfo(v.dtype).min if greatest else np.iinfo(v.dtype).max)
-            made = _plain_bits(best.reduceat(v, steps.starts), values.type)
+            made = _plain_bits(steps.extreme(v, best), values.type)
             return rebuilt(made, values.type, with_any(here, steps))
         steps = contributions(values, steps.current)
         if not len(steps.rows) or self.type.root in _INCOMPARABLE:
             return taken(values, steps.spread(steps.starts))
         if _fixed(values):
             v = _ordered_bits(numbers(values)[steps.rows])
-            made = _plain_bits(best.reduceat(v, steps.starts), values.type)
+            made = _plain_bits(steps.extreme(v, best), values.type)
             return steps.spread_values(rebuilt(made, values.type))
         return taken(values, steps.spread(self._ranked(values, steps, greatest)))
 
@@ -389,9 +395,9 @@ def contributions(values: pa.Array, steps: Steps) -> Steps:
 
 def ranks(steps: Steps, first: int = 1) -> Iterator[tuple[Array, Array]]:
     """For each version rank: the starts that have one, and where it is."""
-    for r in range(first, int(steps.counts.max(initial=0))):
-        live = np.flatnonzero(steps.counts > r)
-        yield live, steps.starts[live] + r
+    if first == 0 and len(steps.starts):
+        yield np.arange(len(steps.starts)), steps.starts
+    yield from steps.ranks
 
 
 def with_any(here: Array, steps: Steps) -> Array | None:

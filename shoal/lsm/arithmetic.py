@@ -82,8 +82,7 @@ class Sum(Arithmetic):
         largest = max(-int(v.min()), int(v.max()))
         if largest * int(steps.counts.max()) <= limits.max:
             signed = v if back is None else np.where(back, -v, v)  # in its own width: nothing reaches its limits
-            summed: Array = np.add.reduceat(signed, steps.starts, dtype=dtype)
-            return summed
+            return steps.total(signed).astype(dtype, copy=False)
         if dtype.itemsize < 8:
             signed = v.astype(np.int64)
             if back is not None:
@@ -119,8 +118,7 @@ class Sum(Arithmetic):
         if fits and max(-int(v.min()), int(v.max())) * int(steps.counts.max()) <= _LONG:
             if steps.taken_back is not None:
                 v = np.where(steps.taken_back, -v, v)
-            low = np.add.reduceat(v, steps.starts)
-            return _from_long(low, values.type)
+            return _from_long(steps.total(v), values.type)
         limit = 10 ** (self.type.precision or 10)
         compact = (self.type.precision or 10) <= _COMPACT
 
@@ -216,8 +214,9 @@ class Product(Arithmetic):
 def unscaled(values: pa.Array, rows: Array) -> tuple[Array, bool]:
     """Unscaled values of decimals as 64-bit integers, and whether all of them fit."""
     pair = np.frombuffer(values.buffers()[1], np.int64).reshape(-1, 2)[values.offset : values.offset + len(values)]
-    low, high = pair[rows, 0], pair[rows, 1]
-    return low, bool((high == low >> 63).all())
+    low, high = pair[:, 0], pair[:, 1]
+    v = low[rows]
+    return v, values.type.precision <= _COMPACT or bool((high[rows] == v >> 63).all())
 
 
 def _from_long(low: Array, t: pa.DataType) -> pa.Array:

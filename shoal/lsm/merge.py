@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ import numpy as np
 
 from shoal.budget import Budget
 from shoal.errors import Unsupported
-from shoal.lsm.keys import Array, column_words, last_by_key, stable_order
+from shoal.lsm.keys import Array, column_words, integers, last_by_key, last_rows, stable_order
+from shoal.lsm.picking import picked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,10 +33,12 @@ SEQUENCE, KIND, LEVEL = "_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL"
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
 
 # Part of the budget that loaded rows may take: folding a block copies it, and decoders hold pages of their own.
-_LOADED_SHARE = 0.12
+_LOADED_SHARE = 0.1
 _BATCH_ROWS = (512, 65_536)
 # Runs merged at once, where they are large: each holds decoders and a share of the budget.
 _ONE_PASS = 50
+# Budgets up to this large load less than 2 GB at once.
+_ONE_ARRAY = 8 << 30
 # Rows of a batch that is put aside, about.
 _SPILLED_ROWS = 8_192
 # Rows folded at once. More do not fit the CPU's cache; fewer cost more calls than they are worth.
@@ -97,8 +101,12 @@ def merge_runs(
     number where `needs_sequence` says so, and the level where `rules.lookup` does. `ordered` gives ascending keys;
     without it rows of a block come in the order of their runs, which saves a copy.
     """
+    _keep_freed_memory()
     by_age = sorted(runs, key=lambda r: r.sequences)
-    fold = _Fold(rules, tuple(columns), needs_sequence([r.sequences for r in runs], rules), drop_deletes, ordered)
+    fold = _Fold(
+        rules, tuple(columns), needs_sequence([r.sequences for r in runs], rules), drop_deletes, ordered,
+        fits=budget.total <= _ONE_ARRAY,
+    )  # fmt: skip
     if len(runs) <= _ONE_PASS or sum(r.bytes for r in runs) <= budget.total * _LOADED_SHARE:
         yield from _merge(by_age, fold, budget)
         return
@@ -129,6 +137,8 @@ class _Fold:
     drop_deletes: bool
     ordered: bool
     together: bool = False
+    fits: bool = True
+    """A column of a block fits one Arrow array, whose strings hold 2 GB at most."""
 
     def one(self, part: pa.RecordBatch) -> pa.RecordBatch:
         """A block of one run, which holds each key once."""
@@ -140,13 +150,46 @@ class _Fold:
         import pyarrow as pa
 
         words = _key_words(parts, self.rules.keys)
+        if self._last_stays:
+            yield from self._chosen(parts, np.flatnonzero(last_rows(words)))
+            return
         order, first = _sequenced_order(parts, words, self.rules) if self.sequenced else stable_order(words)
         if self.together:
-            yield from _cut_between_keys(pa.Table.from_batches(parts).combine_chunks().take(_indices(order)), first)
+            table, index = pa.Table.from_batches(parts), _indices(order)
+            columns = [picked(c.combine_chunks(), order, index) for c in table.columns]
+            yield from _cut_between_keys(pa.Table.from_arrays(columns, schema=table.schema), first)
         elif self.rules.engine is not None:
             yield from self._by_engine(self.rules.engine, parts, order, first)
         else:
             yield from self._last(parts, order, first)
+
+    @property
+    def _last_stays(self) -> bool:
+        """Whether the last row of a key in the order of the runs is its result, and rows may come in any order."""
+        rules = self.rules
+        return not (self.together or self.ordered or self.sequenced or rules.engine or rules.ignore_delete)
+
+    def _chosen(self, parts: list[pa.RecordBatch], rows: Array) -> Iterator[pa.RecordBatch]:
+        """The rows in this order, less deletes."""
+        import pyarrow as pa
+
+        kinds = _kinds(parts)
+        if self.drop_deletes and kinds is not None and kinds.any():
+            kept = kinds[rows]
+            rows = rows[(kept == INSERT) | (kept == UPDATE_AFTER)]
+        if not len(rows):
+            return
+        names = list(self.columns)
+        table = pa.Table.from_batches([p.select(names) for p in parts])
+        if not self.fits and not self.ordered:
+            keep = np.zeros(table.num_rows, bool)
+            keep[rows] = True
+            yield from table.filter(pa.array(keep)).to_batches()
+            return
+        # column by column: each is copied while it lies in the cache, and parts are many, where a call costs as much
+        # as thousands of rows
+        index = _indices(rows)
+        yield pa.RecordBatch.from_arrays([picked(c.combine_chunks(), rows, index) for c in table.columns], names)
 
     def _by_engine(
         self, engine: Engine, parts: list[pa.RecordBatch], order: Array, first: Array
@@ -155,7 +198,7 @@ class _Fold:
 
         from shoal.lsm.versions import Versions
 
-        table = pa.Table.from_batches(parts).combine_chunks()
+        table = pa.Table.from_batches(parts)
         if self.rules.lookup:
             order, first = _without_looked_up(table.column(LEVEL).to_numpy(), order, first)
         values = [c for c in self.columns if c not in (SEQUENCE, KIND)]
@@ -172,22 +215,12 @@ class _Fold:
         yield out
 
     def _last(self, parts: list[pa.RecordBatch], order: Array, first: Array) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        kinds = _kinds(parts)
-        winners = _winners(order, first, kinds, self.rules)
-        if self.drop_deletes and kinds is not None and kinds.any():
-            kept = kinds[winners]
-            winners = winners[(kept == INSERT) | (kept == UPDATE_AFTER)]
-        names = list(self.columns)
-        if self.ordered:
-            table = pa.Table.from_batches([p.select(names) for p in parts]).combine_chunks()
-            yield from table.take(_indices(winners)).to_batches()
-            return
-        keep = np.zeros(len(order), bool)
-        keep[winners] = True
-        # one call for all parts: their count is runs times batches, and each call costs as much as thousands of rows
-        yield from pa.Table.from_batches([p.select(names) for p in parts]).filter(pa.array(keep)).to_batches()
+        rows = _winners(order, first, _kinds(parts), self.rules)
+        if not self.ordered:
+            keep = np.zeros(len(order), bool)
+            keep[rows] = True
+            rows = np.flatnonzero(keep)
+        yield from self._chosen(parts, rows)
 
 
 def _without_looked_up(levels: Array, order: Array, first: Array) -> tuple[Array, Array]:
@@ -220,7 +253,7 @@ def _merge(by_age: Sequence[RunInput], fold: _Fold, budget: Budget) -> Iterator[
     runs, rules = by_age, fold.rules
     share = int(budget.total * _LOADED_SHARE / max(1, len(runs)))
     widest = max((r.row_bytes for r in runs), default=1.0)
-    rows = int(min(_BATCH_ROWS[1], max(_BATCH_ROWS[0], share / widest / 2)))
+    rows = int(min(_BATCH_ROWS[1], max(_BATCH_ROWS[0], share / widest)))
     unique = all(r.unique for r in runs)
     streams = [_Stream(r.open(rows), rules.keys, share, budget) for r in by_age]
     try:
@@ -243,8 +276,21 @@ def _merge(by_age: Sequence[RunInput], fold: _Fold, budget: Budget) -> Iterator[
             s.close()
 
 
+@cache
+def _keep_freed_memory() -> None:
+    """Let the C library keep up to 32 MB that are freed, once for the process.
+
+    Glibc otherwise gives the end of its heap back after almost every array of a block, and the kernel clears each page
+    anew for the next one: a quarter of the time of a merge. It does so less after a large array is freed, which is all
+    that happens here: `mallopt(3)`, M_MMAP_THRESHOLD. Nothing is touched, and who has set the limits himself keeps
+    them.
+    """
+    np.empty(16 << 20, np.uint8)
+
+
 def merge_unsorted(table: pa.Table, rules: Rules) -> pa.Table:
     """One row per key, in key order, of rows in order of arrival; deletes are kept."""
+    _keep_freed_memory()
     table = table.combine_chunks()
     words = _key_words([table], rules.keys)
     if rules.engine is not None:
@@ -402,6 +448,14 @@ class _Stream:
         low, high = 0, batch.num_rows
         if self._key(batch, high - 1) <= cut:
             return high
+        column = batch.column(self._keys[0])
+        values = integers(column)
+        if values is not None:
+            here = values.dtype.type(cut[0])
+            high = int(np.searchsorted(values, here, "right"))
+            if len(cut) == 1:
+                return high
+            low = int(np.searchsorted(values, here))
         while low < high:
             middle = (low + high) // 2
             if self._key(batch, middle) <= cut:

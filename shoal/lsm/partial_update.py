@@ -119,8 +119,12 @@ class PartialUpdate:
         return tuple(dict.fromkeys((*columns, *(s for g in self._active(columns) for s in g.sequence))))
 
     def _active(self, columns: Sequence[str]) -> list[Group]:
-        """Groups with a column among those that Java reads: `columns`, and the table's sequence fields."""
-        read = {*columns, *self._options.sequence_field}
+        """Groups with a column among those that Java reads: `columns`, and the table's sequence fields.
+
+        And those whose deletions remove rows, which Java forgets when none of their columns is asked for: a projection
+        must not bring a removed row back.
+        """
+        read = {*columns, *self._options.sequence_field, *self._removing}
         return [g for g in self._groups if not read.isdisjoint(g.members)]
 
     # ---- one block ---------------------------------------------------------------------------------------
@@ -204,13 +208,10 @@ class PartialUpdate:
         """Steps of a group where nothing is taken back. Columns without an aggregate need the newest version only."""
         level, counts = ranked.level, versions.plain.counts
         if all(self._function(c) is None for c in ranked.group.columns):
-            best = np.maximum.reduceat(level, versions.starts)
-            at = versions.ends
-            if not bool((level[at] == best).all() and best.all()):
-                hit = (level == np.repeat(best, counts)) & (level > 0)
-                at = versions.plain.last(hit)
-                if versions.lone is not None:
-                    at = np.where(versions.lone, versions.ends, at)
+            at, best = versions.plain.last_greatest(level)
+            if not best.all():  # no version with a sequence: no value, but a lone version passes
+                some = best > 0
+                at = np.where(some if versions.lone is None else some | versions.lone, at, -1)
             some = at >= 0
             groups = None if some.all() else np.flatnonzero(some)
             return Steps(versions.order[at[some]], np.arange(int(some.sum())), len(at), None, groups)
@@ -310,17 +311,22 @@ def _quick_levels(column: pa.Array, order: Array, keys: int) -> Array | None:
     if not (pa.types.is_integer(t) or pa.types.is_date(t) or pa.types.is_time(t) or pa.types.is_timestamp(t)):
         return None
     v, valid = numbers(column), validity(column)
-    seen = v if valid is None else v[valid]
-    if not len(seen):
-        return np.zeros(len(order), np.int64)
-    least, most = int(seen.min()), int(seen.max())
-    if (most - least + 2) * (keys + 1) >= 2**62:
+    if not len(v):
+        return np.zeros(0, np.int64)
+    least, most = int(v.min()), int(v.max())
+    if valid is not None and (most - least + 2) * (keys + 1) >= 2**62:  # what lies under a null may be anything
+        seen = v[valid]
+        if not len(seen):
+            return np.zeros(len(order), np.int64)
+        least, most = int(seen.min()), int(seen.max())
+    if (most - least + 2) * (keys + 1) >= 2**62 or least == -(2**63):
         return None
-    level: Array = v[order].astype(np.int64, copy=False)
-    if valid is None:
-        level -= least - 1
-        return level
-    return np.where(valid[order], level - (least - 1), 0)
+    level = v.astype(np.int64)
+    level -= least - 1
+    if valid is not None:
+        level *= valid
+    ordered: Array = level[order]
+    return ordered
 
 
 # ---- options ---------------------------------------------------------------------------------------------

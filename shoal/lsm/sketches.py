@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shoal.errors import BadRequest, MissingExtra, ShoalError
+from shoal.format.roaring import united32
 from shoal.lsm.aggregates import Aggregate, contributions
-from shoal.lsm.roaring import united32, united64
+from shoal.lsm.radix_bitmap import united64
 from shoal.lsm.versions import OLDER, Steps, taken
 
 if TYPE_CHECKING:

@@ -16,12 +16,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from shoal.lsm.picking import picked
+from shoal.lsm.picking import validity as validity
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
+
+# Versions of a key up to which a pass for each of them is worth it.
+_FEW = 64
 
 # What a version does to the value of a column so far.
 ADD = 0  # aggregate it: agg(value, input)
@@ -38,7 +44,7 @@ class Versions:
     """One block: all versions of its keys."""
 
     table: pa.Table
-    """The columns, one chunk each; rows of the runs laid end to end."""
+    """Rows of the runs laid end to end, in chunks. A column is put together when it is asked for: that is a copy."""
     order: Array
     """Permutation: key ascending, then version ascending (sequence fields, sequence number)."""
     first: Array
@@ -128,6 +134,11 @@ class Steps:
     def ends(self) -> Array:
         ends: Array = self.starts + self.counts - 1
         return ends
+
+    @cached_property
+    def end_rows(self) -> Array:
+        rows: Array = self.rows[self.ends]
+        return rows
 
     @cached_property
     def counts(self) -> Array:
@@ -235,6 +246,52 @@ class Steps:
         """Only some of the starts (a mask over them)."""
         return self.where(np.repeat(groups, self.counts))
 
+    @cached_property
+    def ranks(self) -> list[tuple[Array, Array]]:
+        """For each version rank but the first: the starts that have one, and where it is. A few passes instead of
+        `reduceat`, whose every start costs as much as a dozen rows."""
+        out = []
+        live, r = np.flatnonzero(self.counts > 1), 1
+        while len(live):
+            out.append((live, self.starts[live] + r))
+            r += 1
+            live = live[self.counts[live] > r]
+        return out
+
+    @cached_property
+    def few(self) -> bool:
+        """Whether no key has so many versions that a pass for each rank is slow."""
+        return int(self.counts.max(initial=0)) <= _FEW
+
+    def extreme(self, values: Array, best: np.ufunc) -> Array:
+        """The greatest or least value of each start (`best` is `np.maximum` or `np.minimum`)."""
+        if not self.few:
+            of_each: Array = best.reduceat(values, self.starts)
+            return of_each
+        out: Array = values[self.starts]
+        for live, at in self.ranks:
+            out[live] = best(out[live], values[at])
+        return out
+
+    def total(self, values: Array) -> Array:
+        """The sum of each start, of whole numbers that do not outgrow 64 bits."""
+        sums = np.cumsum(values, dtype=np.int64)[self.ends]
+        sums[1:] -= sums[:-1].copy()
+        return sums
+
+    def last_greatest(self, values: Array) -> tuple[Array, Array]:
+        """The last position of each start that holds its greatest value, and that value."""
+        if not self.few:
+            top = np.maximum.reduceat(values, self.starts)
+            return self.last(values == np.repeat(top, self.counts)), top
+        where, top = self.starts.copy(), values[self.starts]
+        for live, at in self.ranks:
+            before, here = top[live], values[at]
+            reached = here >= before
+            where[live] = np.where(reached, at, where[live])
+            top[live] = np.where(reached, here, before)
+        return where, top
+
     def last(self, event: Array) -> Array:
         """The last position of each start where `event` holds, -1 where none does."""
         found: Array = np.maximum.reduceat(np.where(event, np.arange(len(event)), -1), self.starts)
@@ -242,7 +299,14 @@ class Steps:
 
     def spread(self, positions: Array) -> Array:
         """Table rows at these positions, one for every key of the block; -1 where there is none."""
-        rows = np.where(positions < 0, -1, self.rows[positions])
+        rows = self.rows[positions]
+        none = positions < 0
+        if none.any():
+            rows[none] = -1
+        return self.spread_rows(rows)
+
+    def spread_rows(self, rows: Array) -> Array:
+        """One row per start as one per key of the block; -1 for keys without any."""
         if self.groups is None:
             return rows
         out = np.full(self.size, -1, np.int64)
@@ -253,7 +317,7 @@ class Steps:
     def value_rows(self) -> Array:
         """For each key the row of its newest version, -1 where that was taken back: the same for all such columns."""
         if self.ops is None:
-            return self.spread(self.ends)
+            return self.spread_rows(self.end_rows)
         gives = (self.ops == ADD) | (self.ops == RESET)
         at = self.last(gives | (self.ops == RETRACT) | (self.ops == RESET_RETRACT))
         return self.spread(np.where(gives[at], at, -1))
@@ -262,7 +326,7 @@ class Steps:
     def newest_rows(self) -> Array:
         """For each key the row of its newest version, a retraction or not."""
         if self.ops is None:
-            return self.spread(self.ends)
+            return self.spread_rows(self.end_rows)
         ops = self.ops
         return self.spread(self.last((ops == ADD) | (ops == RETRACT) | (ops == RESET) | (ops == RESET_RETRACT)))
 
@@ -285,17 +349,5 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 def taken(values: pa.Array, rows: Array) -> pa.Array:
     """`values` at these rows, null for -1."""
-    import pyarrow as pa
-
     missing = rows < 0
-    if not missing.any():
-        return values.take(pa.array(rows))
-    return values.take(pa.array(rows, mask=missing))
-
-
-def validity(values: pa.Array) -> Array | None:
-    """Which values are not null; None when all are."""
-    if not values.null_count:
-        return None
-    mask: Array = values.is_valid().to_numpy(zero_copy_only=False)
-    return mask
+    return picked(values, rows, missing=missing if missing.any() else None)

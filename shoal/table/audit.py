@@ -19,6 +19,7 @@ from shoal.errors import BadRequest, near
 from shoal.format.schema import SEQUENCE_NUMBER, VALUE_KIND
 from shoal.format.snapshot import Snapshot
 from shoal.format.types import DataType, Field, arrow_schema
+from shoal.table.frames import Frames
 from shoal.table.incremental import from_options
 from shoal.table.row_tracking import TRACKED
 from shoal.table.scan import Scan
@@ -39,7 +40,7 @@ Batches = Iterator["pa.RecordBatch"]
 
 
 @dataclass(frozen=True)
-class AuditLog:
+class AuditLog(Frames):
     """Rows with their kind in front, as text. With `packed`, every column is a list: the binlog.
 
     `open` makes the scan that is shown; its batches begin with `_VALUE_KIND`. `log`: its rows are changes in the order
@@ -105,17 +106,6 @@ class AuditLog:
             if left == 0:
                 return
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        import pyarrow as pa
-
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def to_arrow(self) -> pa.Table:
-        """The whole result in memory."""
-        import pyarrow as pa
-
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
-
     def follow(self, **how: Any) -> Iterator[Changes]:
         """The same rows as a stream, snapshot after snapshot; arguments are those of `Table.follow`."""
         log = self if self.today is None else replace(self, table=self.today, today=None)
@@ -139,9 +129,10 @@ class AuditLog:
         """The filter, and the columns it reads."""
         if self.where is None:
             return None, []
-        from shoal.table.where import columns_of, parse
+        from shoal.table.where import columns_of, parse, wide_paths
 
-        where = parse(self.where, self._whole) if isinstance(self.where, str) else self.where
+        wide = () if self.packed else wide_paths(list(self.table.readable.values()))
+        where = parse(self.where, self._whole, wide) if isinstance(self.where, str) else self.where
         return where, columns_of(where, self._whole)
 
     @property

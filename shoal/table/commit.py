@@ -92,10 +92,21 @@ class Commit:
             if newer is None:
                 if self._latest is None and self._meta.latest_id() is not None:
                     self._move_to(self._meta.latest())  # the first snapshots have expired already
+                elif self._latest is not None and not self._still_there(self._latest):
+                    raise Fenced(
+                        f"{self.table.name}: snapshot {self._latest.id} is gone, the table was rolled back",
+                        hint="open a new writer: what this one knows of the table is no longer true",
+                    )
                 return self._latest
             self._move_to(newer)
             self._seen.append(newer)
             self.foreign_snapshot = newer.id
+
+    def _still_there(self, snap: Snapshot) -> bool:
+        try:
+            return self._meta.snapshot(snap.id).uuid == snap.uuid
+        except NotFound:
+            return False
 
     def _move_to(self, snap: Snapshot | None) -> None:
         self._latest = snap

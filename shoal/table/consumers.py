@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consumers: how far a named reader of a stream has come, one small file each.
 
-Agrees with: ConsumerManager, Consumer (2.0.0). Invariant: `next` is the first snapshot the reader has not taken; expiry
-keeps every snapshot from the least of them on.
+Agrees with: ConsumerManager, Consumer, ResetConsumerProcedure, ClearConsumersProcedure (2.0.0). Invariant: `next` is
+the first snapshot the reader has not taken; expiry keeps every snapshot from the least of them on.
 """
 
 from __future__ import annotations
+
+import re
 
 from shoal.errors import BadRequest, Corrupt, NotFound
 from shoal.format import jackson, paths
@@ -46,10 +48,45 @@ def drop(store: Store, name: str) -> None:
     store.delete(path(name))
 
 
+def reset(store: Store, name: str, next_snapshot: int) -> None:
+    """Let a consumer go on at a snapshot that is there. A reader that runs does not notice."""
+    try:
+        store.size(paths.snapshot(next_snapshot))
+    except NotFound as err:
+        ids = paths.snapshot_ids(store.list_dir(paths.SNAPSHOT)[1])
+        raise NotFound(
+            f"{store.uri}: snapshot {next_snapshot} does not exist, so consumer '{name}' cannot go on there",
+            hint=f"snapshots {ids[0]} to {ids[-1]} are there" if ids else "the table has no snapshot",
+        ) from err
+    save(store, name, next_snapshot)
+
+
+def clear(store: Store, including: str = "", excluding: str = "") -> list[str]:
+    """Forget the consumers whose whole name matches `including` (all when blank) and not `excluding`; their names."""
+    wanted, kept = _pattern(including), _pattern(excluding)
+    gone = []
+    for name in names(store):
+        if (wanted is None or wanted.fullmatch(name)) and (kept is None or not kept.fullmatch(name)):
+            drop(store, name)
+            gone.append(name)
+    return gone
+
+
+def _pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text) if text.strip() else None
+    except re.error as err:
+        raise BadRequest(f"'{text}' is not a regular expression: {err}", hint="escape special characters") from err
+
+
+def names(store: Store) -> list[str]:
+    """Names of the consumers, sorted."""
+    return [n.removeprefix(_PREFIX) for n in store.list_dir(paths.CONSUMER)[1] if n.startswith(_PREFIX)]
+
+
 def all_progress(store: Store) -> dict[str, int]:
     """Every consumer and its next snapshot, by name. One that vanishes meanwhile is left out."""
-    names = [n.removeprefix(_PREFIX) for n in store.list_dir(paths.CONSUMER)[1] if n.startswith(_PREFIX)]
-    found = ((n, progress(store, n)) for n in names)
+    found = ((n, progress(store, n)) for n in names(store))
     return {n: p for n, p in found if p is not None}
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first schema of a new table, checked the way Java checks it.
+"""The first schema of a new table.
 
-Agrees with: SchemaValidation, Schema.normalize, ReassignFieldId (2.0.0). Invariant: a table that this makes can be
-opened, read and written by Java.
+Agrees with: Schema.Builder, CatalogUtils.validateCreateTable, ColumnDirectiveUtils.applyDirectives (2.0.0). Invariant:
+a table that this makes can be opened, read and written by Java, and its schema file is the one that Java would write.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shoal.errors import BadRequest, near
-from shoal.format.schema import KEY_PREFIX, Schema
-from shoal.format.types import DataType, Field, from_arrow
+from shoal.errors import BadRequest, Unsupported
+from shoal.format.schema import Schema
+from shoal.format.types import Field, from_arrow
 from shoal.options import Options, check
-from shoal.table.table import option_map
+from shoal.table import schema_checks
+from shoal.table.column_directives import directed, listed
+from shoal.table.field_ids import java_order, numbered
+from shoal.table.schema_change import option_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# Names that Paimon gives to columns of its own.
-_RESERVED = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
 
 
 def first_schema(
@@ -34,99 +34,45 @@ def first_schema(
     time_ms: int,
 ) -> Schema:
     """Schema 0 of a new table; `BadRequest` says what Java would refuse."""
-    opts = option_map(options)
-    primary_key = primary_key or _listed(opts.pop("primary-key", ""))
-    partition_by = partition_by or _listed(opts.pop("partition", ""))
-    check(opts, "create", has_primary_key=bool(primary_key))
-    names = list(columns.names)
-    if not names:
-        raise BadRequest(f"{name}: a table needs columns")
-    for n in names:
-        if names.count(n) > 1:
-            raise BadRequest(f"{name}: column '{n}' is given twice")
-        if n in _RESERVED or n.startswith(KEY_PREFIX):
-            raise BadRequest(f"{name}: '{n}' is a name that Paimon uses itself", hint="rename the column")
-    for what, keys in (("primary key", primary_key), ("partition", partition_by)):
-        for k in keys:
-            if k not in names:
-                raise BadRequest(f"{name}: {what} column '{k}' does not exist", hint=near(k, names))
-        if len(set(keys)) < len(keys):
-            raise BadRequest(f"{name}: a {what} column is given twice")
-    fields, highest = _number(columns, primary_key)
+    fields = [Field(0, f.name, from_arrow(f.type, f.nullable, column=f.name)) for f in columns]
+    opts = {k: option_text(v) for k, v in (options or {}).items()}
+    check(opts, "create", has_primary_key=bool(primary_key or opts.get("primary-key", "").strip()))
+    return schema_of(name, fields, primary_key, partition_by, opts, "" if comment is None else comment, time_ms)
+
+
+def schema_of(
+    name: str,
+    columns: Sequence[Field],
+    primary_key: Sequence[str],
+    partition_by: Sequence[str],
+    options: Mapping[str, str],
+    comment: str | None,
+    time_ms: int,
+) -> Schema:
+    """Schema 0 with these columns, whose ids are given anew."""
+    _check_kind(name, Options(options, strict=False))
+    highest, fields, opts, added = -1, [], dict(options), list(options)
+    for c in columns:
+        number = highest + 1
+        t, highest = numbered(c.type, number)
+        t, description, listing = directed(c.description, c.name, t)
+        if listing is not None:
+            opts = listed(opts, listing, c.name)
+        fields.append(replace(c, id=number, type=t, description=description))
     schema = Schema(
-        0, fields, highest, partition_by, primary_key, opts, comment if comment is not None else "", time_ms
+        0, tuple(fields), highest, tuple(partition_by), tuple(primary_key), java_order(opts, added), comment, time_ms
     )
-    _check_keys(name, schema)
-    _check_buckets(name, schema, Options(opts, strict=True))
-    return schema
+    return schema_checks.normal(name, schema)
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(p.strip() for p in text.split(",") if p.strip())
-
-
-def _number(columns: pa.Schema, primary_key: Sequence[str]) -> tuple[tuple[Field, ...], int]:
-    """Fields with ids: columns first come 0, 1, ..., members of a ROW right after their column."""
-    counter = -1
-
-    def next_id() -> int:
-        nonlocal counter
-        counter += 1
-        return counter
-
-    def inner(t: DataType) -> DataType:
-        if t.root == "ROW":
-            return replace(t, fields=tuple(replace(f, id=next_id(), type=inner(f.type)) for f in t.fields))
-        if t.element is not None:
-            t = replace(t, element=inner(t.element))
-        if t.key is not None and t.value is not None:
-            t = replace(t, key=inner(t.key), value=inner(t.value))
-        return t
-
-    fields = []
-    for f in columns:
-        t = from_arrow(f.type, f.nullable and f.name not in primary_key, column=f.name)
-        number = next_id()
-        fields.append(Field(number, f.name, inner(t)))
-    return tuple(fields), counter
-
-
-def _check_keys(name: str, schema: Schema) -> None:
-    if not schema.primary_keys:
-        return
-    if not schema.trimmed_keys:
-        raise BadRequest(
-            f"{name}: the primary key holds partition columns only, so a partition would have one row",
-            hint="add a column that is not a partition column to the primary key",
-        )
-    for f in (*schema.key_fields, *schema.partition_fields):
-        if f.type.is_nested:
-            raise BadRequest(f"{name}: key column '{f.name}' is a {f.type.root}", hint="keys are scalar columns")
-
-
-def _check_buckets(name: str, schema: Schema, options: Options) -> None:
-    keys = options.bucket_key
-    for k in keys:
-        if k not in schema.names:
-            raise BadRequest(f"{name}: bucket-key '{k}' is not a column", hint=near(k, schema.names))
-        if k in schema.partition_keys:
-            raise BadRequest(f"{name}: bucket-key '{k}' is a partition column", hint="use other columns")
-        if schema.primary_keys and k not in schema.primary_keys:
-            raise BadRequest(
-                f"{name}: bucket-key '{k}' is not part of the primary key",
-                hint=f"the key is {', '.join(schema.primary_keys)}",
-            )
-    if options.bucket > 0:
-        if not schema.primary_keys and not keys:
-            raise BadRequest(
-                f"{name}: a fixed number of buckets needs a bucket-key", hint="set bucket-key, or leave bucket out"
-            )
-        outside = [k for k in schema.partition_keys if schema.primary_keys and k not in schema.primary_keys]
-        if outside:
-            raise BadRequest(
-                f"{name}: partition column '{outside[0]}' is not in the primary key",
-                hint="a fixed number of buckets needs it there: add it to the primary key",
-            )
-    for k in options.sequence_field:
-        if k not in schema.names:
-            raise BadRequest(f"{name}: sequence.field '{k}' is not a column", hint=near(k, schema.names))
+def _check_kind(name: str, options: Options) -> None:
+    kind = options.get("type")
+    if kind not in ("table", "materialized-table"):
+        raise Unsupported(f"{name}: tables of type '{kind}' are not made here", hint="leave 'type' out")
+    if options.is_set("path"):
+        raise BadRequest(f"{name}: 'path': a table lies in its warehouse", hint="leave it out")
+    if options.get("auto-create"):
+        raise BadRequest(f"{name}: 'auto-create' is not for tables of a warehouse", hint="leave it out")
+    for key in ("scan.fallback-branch", "scan.primary-branch"):
+        if str(options.get(key) or "").strip():
+            raise BadRequest(f"{name}: '{key}': a new table has no branches", hint="set it when the branch is there")

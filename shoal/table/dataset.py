@@ -7,7 +7,8 @@ exactly, because DuckDB does not apply a filter again that it has pushed down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -66,6 +67,39 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no stubs
             reader = self.rows(self._read_by(columns.values()), filter)
             return ds.Scanner.from_batches(reader, columns=dict(columns))
         return ds.Scanner.from_batches(self.rows(columns, filter))
+
+    # A Scanner reads ahead on threads of its own, and one that is left half-read may hang or abort the process when it
+    # ends. Polars and users who want the first rows go round it.
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002
+        **options: Any,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The rows, read as they are asked for."""
+        if isinstance(columns, Mapping):
+            yield from self.scanner(columns, filter).to_batches()
+        else:
+            with closing(self.rows(columns, filter)) as rows:
+                yield from rows
+
+    def head(
+        self,
+        num_rows: int,
+        columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002
+        **options: Any,
+    ) -> pa.Table:
+        """The first rows, and no more read than they need."""
+        out, left = [], num_rows
+        with closing(self.to_batches(columns, filter)) as batches:
+            for batch in batches:
+                out.append(batch.slice(0, left))
+                left -= batch.num_rows
+                if left <= 0:
+                    break
+        return pa.Table.from_batches(out) if out else self.to_table(columns=columns, filter=filter)
 
     def _read_by(self, expressions: Any) -> list[str]:
         from shoal.table.where import columns_of

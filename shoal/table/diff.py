@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.errors import Unsupported
 from shoal.format.manifest import entries_of
 from shoal.format.schema import VALUE_KIND
 from shoal.format.snapshot import Snapshot
@@ -57,6 +58,11 @@ class Diff(Scan):
         import pyarrow as pa
 
         old, new = changed(*(_real(table.metadata.live(s)) for s in (before, after)))
+        if table.clustered:
+            raise Unsupported(
+                f"{table.name}: files that are not sorted by the key cannot be compared key by key",
+                hint="read the changes as they were written: mode='delta'",
+            )
         choice = choice_of(table)
         if choice is not None:
             both = pa.concat_tables([old, new])
@@ -317,7 +323,8 @@ def _flat_equal(x: pa.Array, y: pa.Array) -> Array:
 def _equal_lists(x: pa.Array, y: pa.Array, both: Array) -> Array:
     """Lists and maps: equal lengths first, then the elements of those rows side by side.
 
-    Java compares the bytes of rows, so the same entries of a map in another order are another map.
+    Java compares the bytes of rows, in which the entries of a map have the order that a file or a hash map gave them.
+    That order says nothing, so here maps are equal when their entries are.
     """
     import pyarrow as pa
 
@@ -332,11 +339,24 @@ def _equal_lists(x: pa.Array, y: pa.Array, both: Array) -> Array:
     owner = np.repeat(np.arange(len(rows)), counts)
     within = np.arange(len(owner)) - begins[owner]
     left, right = a[rows][owner] + within, b[rows][owner] + within
+    if pa.types.is_map(x.type):
+        left, right = _by_key(x, left, owner), _by_key(y, right, owner)
     equal = np.ones(len(owner), bool)
     for u, v in zip(_elements(x), _elements(y)):
         equal &= equal_values(u.take(pa.array(left)), v.take(pa.array(right)))
     same[rows] = np.logical_and.reduceat(equal, begins)
     return same
+
+
+def _by_key(column: pa.Array, entries: Array, owner: Array) -> Array:
+    """The entries of each map in the order of their keys: the order they are stored in says nothing."""
+    import pyarrow as pa
+
+    keys = column.keys.take(pa.array(entries))
+    if pa.types.is_nested(keys.type):
+        return entries
+    words = column_words(keys, nullable=True)
+    return entries[np.lexsort((*reversed(words), owner))]
 
 
 def _elements(column: pa.Array) -> list[pa.Array]:

@@ -42,8 +42,8 @@ def key_bounds(table: Table, entries: pa.Table, columns: Sequence[str]) -> Bound
     import pyarrow.compute as pc
 
     schema, out = table.schema, Bounds()
-    types, single = schema.key_types, len(schema.key_types) == 1
     # the first and last row of a file bound a key of one column, and are never cut; else the statistics do
+    types, single = schema.key_types, len(schema.key_types) == 1 and not table.clustered
     low, high = (
         entries.column(n).combine_chunks() for n in (("min_key", "max_key") if single else ("key_min", "key_max"))
     )

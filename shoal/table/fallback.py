@@ -73,8 +73,8 @@ def fallback(table: Table, where: str | pc.Expression | None, columns: Sequence[
     other = _other(table, key, cast(str, name))
     seen = view(table)
     _same_columns(seen.table, other, key)
-    there = _there(table, other)
-    first, second = (seen, there) if backup else (there, seen)
+    theirs = there(table, other)
+    first, second = (seen, theirs) if backup else (theirs, seen)
     have = first.entries()
     others = _without_partitions(second.entries(), have)
     choice = choice_of(table)
@@ -100,7 +100,7 @@ def _other(table: Table, key: str, name: str) -> Table:
     return found
 
 
-def _there(table: Table, other: Table) -> View:
+def there(table: Table, other: Table) -> View:
     """The other branch at the same place. Its snapshot ids are its own: an id is taken over by its time."""
     options = read_options(table)
     if SNAPSHOT in options:

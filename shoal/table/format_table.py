@@ -20,10 +20,10 @@ from shoal.format.text_formats import TextOptions, read_text
 from shoal.format.text_values import parsed
 from shoal.format.types import Field, arrow_schema, to_arrow
 from shoal.store.base import Store
+from shoal.table.frames import Frames
 from shoal.table.partition_pruning import keep_partitions
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -164,7 +164,7 @@ def unescape(name: str) -> str:
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)), name)
 
 
-class FormatScan:
+class FormatScan(Frames):
     """A query over a format table. Nothing is listed or read before the rows are asked for."""
 
     def __init__(
@@ -220,20 +220,6 @@ class FormatScan:
                 yield pa.RecordBatch.from_arrays(batch.select(list(self.columns)).columns, schema=self.schema)
             if left == 0:
                 return
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        import pyarrow as pa
-
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def to_arrow(self) -> pa.Table:
-        """The whole result in memory."""
-        import pyarrow as pa
-
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
-
-    def to_pandas(self) -> pd.DataFrame:
-        return self.to_arrow().to_pandas()
 
     # ---- rows
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from shoal.errors import BadRequest, NotFound, near
 from shoal.format.snapshot import Snapshot
 from shoal.table import inspect_files, inspect_history
+from shoal.table.frames import Frames
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -60,19 +61,6 @@ class Query(When, total=False):
     limit: int | None
 
 
-class Rows(Protocol):
-    """What every system table can be read as: a scan, in part or as a whole."""
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]: ...
-
-    def to_reader(self) -> pa.RecordBatchReader: ...
-
-    def to_arrow(self) -> pa.Table: ...
-
-
 class Inspect:
     """`table.inspect`. Arguments named `snapshot` are ids; without any, the newest state is told."""
 
@@ -85,7 +73,7 @@ class Inspect:
         """The whole system table of this name: `system("files", snapshot=3)` is `t$files` as of snapshot 3."""
         return self.scan(name, **asked).to_arrow()
 
-    def scan(self, name: str, **asked: Unpack[Query]) -> Rows:
+    def scan(self, name: str, **asked: Unpack[Query]) -> Frames:
         """The system table of this name as a scan. `where` and `columns` speak of the system table's columns."""
         key = name.lower().removeprefix("$")
         if key not in NAMES:
@@ -226,7 +214,7 @@ def _what(asked: Query) -> Any:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Held(Frames):
     """A small table that is in memory, filtered and projected like a scan."""
 
     table: pa.Table
@@ -240,9 +228,6 @@ class _Held:
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         yield from self.to_arrow().to_batches()
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        return self.to_arrow().to_reader()
 
     def to_arrow(self) -> pa.Table:
         out, where = self.table, self.where

@@ -2,10 +2,10 @@
 """`scan.partitions`: the only partitions that a read sees, named one by one or as the greatest there are.
 
 Agrees with: FlinkTableSource.getPartitionPredicateWithOptions, PartitionLoader, StaticPartitionLoader,
-DynamicPartitionNumberLoader, DynamicPartitionLevelLoader (2.0.0). Invariant: what the greatest partitions are is decided
-once for a read, among the partitions that a batch read of the table sees, whatever its filter; a table without any
-partition yet is read without a choice. Java passes over a text that it cannot read and gives every partition; here that
-is an error.
+DynamicPartitionNumberLoader, DynamicPartitionLevelLoader (2.0.0). Invariant: which partitions are the greatest is
+decided once for a read, among those that a batch read of the table sees, whatever its filter; a table without any
+partition yet is read without a choice. Java passes over most texts that it cannot read and gives every partition; here
+they are an error.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _of_greatest(fields: Sequence[Field], depth: int, partitions: Iterable[bytes
 
 
 def _depth(fields: Sequence[Field], text: str) -> int:
-    """How many of the first partition columns are named: what the text gives as their values does not count, as in Java."""
+    """How many of the first partition columns are named. What they are set to does not count, as in Java."""
     given = _pairs(text)
     names = [f.name for f in fields]
     depth = next((i for i, n in enumerate(names) if n not in given), len(names))
@@ -173,6 +173,7 @@ def _value(table: Table, f: Field, text: str) -> Value:
     values, bad = parsed(pa.array([text], pa.string()), f.type)
     if bad.any():
         raise BadRequest(
-            f"'{OPTION}' has {f.name} = '{text}', which is no {f.type.with_nullable(True)}", hint="write it as in the partition's folder"
+            f"'{OPTION}' has {f.name} = '{text}', which is no {f.type.with_nullable(True)}",
+            hint="write it as in the partition's folder",
         )
     return stored_values(values, f.type)[0]

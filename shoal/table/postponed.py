@@ -3,9 +3,9 @@
 
 Rows of a partition's postponed files are read once, in chunks within the budget; each chunk is sorted by target bucket
 and key, and put aside on disk when there is more than one. A bucket's merge then gets its part of every chunk as one
-more run. Agrees with: PostponeMergeReadBuilder, PostponeMergeInputOperator, MergeFileSplitRead.createPostponeMergeReader,
-PostponeUtils (2.0.0). Invariant: a postponed row counts as newer than every real row of its partition; rows of one writer
-keep their order, and the n-th rows of two writers stand side by side.
+more run. Agrees with: PostponeMergeReadBuilder, PostponeMergeInputOperator, PostponeUtils,
+MergeFileSplitRead.createPostponeMergeReader (2.0.0). Invariant: a postponed row counts as newer than every real row of
+its partition; rows of one writer keep their order, and the n-th rows of two writers stand side by side.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from shoal.format.manifest import entries_of
 from shoal.format.schema import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from shoal.format.types import Field, arrow_schema
 from shoal.lsm.keys import Array, column_words, stable_order
-from shoal.lsm.merge import KIND, SEQUENCE, RunInput, merge_runs
+from shoal.lsm.merge import SEQUENCE, RunInput, merge_runs
 from shoal.lsm.sections import sections
 from shoal.table.runs import BucketFiles
 
@@ -78,6 +78,11 @@ def merged(scan: Scan, split: Split, budget: Budget) -> Iterator[pa.RecordBatch]
         chunks = _Chunks(scan.table, split, needed, count, budget, stack)
         newest = max((f.max_sequence for files in real.values() for f in files), default=-1)
         chunks.fill(_by_writer(scan.table, late), newest + 1)
+        if scan.table.clustered and real:
+            raise Unsupported(
+                f"{scan.table.name}: '{OPTION}' cannot merge into files sorted by 'pk-clustering-override' columns",
+                hint=f"read it with_options({{'{OPTION}': 'false'}})",
+            )
         for bucket in range(max(count, max(real, default=0) + 1)):
             files = BucketFiles(
                 scan.table, split.partition, bucket, needed, deletions=split.deletions,
@@ -178,7 +183,9 @@ class _Chunk:
 
     def run(self, bucket: int) -> RunInput:
         # versions of a key lie together, ascending: the run may hold a key more than once
-        return RunInput(lambda _: self._batches(bucket), self.row_bytes, self.sequences, self.rows[bucket], unique=False)
+        return RunInput(
+            lambda _: self._batches(bucket), self.row_bytes, self.sequences, self.rows[bucket], unique=False
+        )
 
     def _batches(self, bucket: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -221,6 +228,8 @@ class _Chunks:
         for w, files in enumerate(writers):
             n = 0
             for batch in self._files.batches(files, _READ_ROWS):
+                if not batch.num_rows:
+                    continue
                 numbers = base + np.arange(n, n + batch.num_rows, dtype=np.int64) * len(writers) + w
                 n += batch.num_rows
                 arrays = [pa.array(numbers) if f is SEQUENCE_NUMBER else batch.column(f.name) for f in self._needed]
@@ -229,7 +238,7 @@ class _Chunks:
                 if size >= limit:
                     self._sort(waiting, size, aside=True)
                     waiting, size = [], 0
-        if any(b.num_rows for b in waiting):
+        if waiting:
             self._sort(waiting, size, aside=bool(self._chunks))
 
     def _sort(self, batches: list[pa.RecordBatch], size: int, *, aside: bool) -> None:
@@ -273,7 +282,8 @@ class _Chunks:
         import pyarrow.ipc as ipc
 
         # it has no name, so that nothing is left behind whatever ends the process
-        file: Any = self._stack.enter_context(tempfile.TemporaryFile(prefix="shoal-postponed-"))
+        file: Any = tempfile.TemporaryFile(prefix="shoal-postponed-")  # noqa: SIM115 - closed by the stack
+        self._stack.callback(file.close)
         try:
             options = ipc.IpcWriteOptions(compression="lz4")
             with ipc.new_file(pa.PythonFile(file, "w"), self._schema, options=options) as writer:
@@ -295,11 +305,9 @@ def _cut(table: pa.Table, bucket: Array, first: Array) -> Iterator[tuple[int, pa
     changes = np.flatnonzero(np.append(True, bucket[1:] != bucket[:-1]))
     at = np.searchsorted(begins, np.arange(0, len(first), _KEPT_ROWS))
     cuts = np.unique(np.concatenate([begins[at[at < len(begins)]], changes, [len(first)]])).tolist()
-    for a, b in zip(cuts, cuts[1:]):
+    for a, b in pairwise(cuts):
         yield int(bucket[a]), table.slice(a, b - a).combine_chunks().to_batches()[0]
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
     return table.column(name).combine_chunks()
-
-

@@ -78,14 +78,13 @@ class Pruning:
     def entries(self, entries: pa.Table, dropped: dict[str, int], *, merged: bool) -> pa.Table:
         """Entries that may hold a row of the result. `merged`: files of a bucket may hold versions of one key.
 
-        Postponed files are as wide as their partition: neither their bounds nor those of the buckets that their rows
-        will meet tell anything.
+        Where postponed rows are to be merged, values tell nothing: one that does not match may win over one that does.
         """
         late = merged and bool((entries.column("bucket").to_numpy() < 0).any())
         for reason, prune in (
             ("partition", self._by_partition),
             ("bucket", self._by_bucket),
-            ("key bounds", self._by_keys if not late else None),
+            ("key bounds", self._by_keys),
             ("value bounds", None if late else self._by_bucket_values if merged else self._by_values),
             ("file index", self._by_index if not merged else None),
         ):

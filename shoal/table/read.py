@@ -15,6 +15,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
+from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile
 from shoal.format.schema import VALUE_KIND
 from shoal.format.types import Field
@@ -74,7 +75,7 @@ def _rows(scan: Scan, split: Split, budget: Budget) -> Iterator[pa.RecordBatch]:
     names = schema.names
     table, read = scan.table, {f.name for f in scan.read_fields}
     blobs = [n for n in inline_blobs(table.schema) if n in read]
-    for batch in _split(scan, split, budget):
+    for batch in _named(table.name, _split(scan, split, budget)):
         if blobs and batch.num_rows:
             batch = with_blobs(batch, blobs, table.schema, table.places)
         if scan.where is not None:
@@ -83,6 +84,14 @@ def _rows(scan: Scan, split: Split, budget: Budget) -> Iterator[pa.RecordBatch]:
             out = batch.select(names)
             # a batch without columns still has a number of rows, which arrays would not tell
             yield pa.RecordBatch.from_arrays(out.columns, schema=schema) if names else out
+
+
+def _named(table: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; values that cannot be merged or cast say which table they are in."""
+    try:
+        yield from batches
+    except BadRequest as err:
+        raise BadRequest(f"{table}: {err.message}", hint=err.hint) from err
 
 
 def _side_by_side(scan: Scan, splits: Sequence[Split], workers: int) -> Generator[pa.RecordBatch, None, None]:

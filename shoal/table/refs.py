@@ -120,9 +120,16 @@ def split_name(name: str) -> tuple[str, str | None, str | None]:
 
 
 def branch_names(store: Store) -> list[str]:
-    """Names of the branches, sorted; `main` is not among them."""
-    folders = root_of(store).list_dir(paths.BRANCH)[0]
-    return [f.removeprefix(_BRANCH) for f in folders if f.startswith(_BRANCH)]
+    """Names of the branches, sorted; `main` is not among them, nor a branch that is half made or half deleted."""
+    from shoal.table.branches import unfinished
+
+    root = root_of(store)
+    return [name for name in branch_folders(root) if not unfinished(root, name)]
+
+
+def branch_folders(root: Store) -> list[str]:
+    """Names of all folders of branches, those that are not whole too."""
+    return [f.removeprefix(_BRANCH) for f in root.list_dir(paths.BRANCH)[0] if f.startswith(_BRANCH)]
 
 
 def root_of(store: Store) -> Store:
@@ -154,6 +161,11 @@ def find_branch(table: Table, name: str) -> Table | None:
     if not name.strip() or "/" in name or "\\" in name:
         raise BadRequest(f"'{name}' cannot be a branch name", hint="take a name without slashes")
     root = root_of(table.store)
+    if name != MAIN:
+        from shoal.table.branches import unfinished
+
+        if unfinished(root, name):
+            return None
     store: Store = root if name == MAIN else BranchStore(root, name)
     meta = Metadata(store, table.metadata.cache)
     newest = meta.latest_schema_id()
@@ -162,7 +174,7 @@ def find_branch(table: Table, name: str) -> Table | None:
     full = base_name(table) + ("" if name == MAIN else f"$branch_{name}")
     return Table(
         full, store, meta.schema(newest), cache=table.metadata.cache, clock=table.clock, scheduler=table.new_scheduler,
-        memory=table.memory, rng=table.rng, wide_timestamps=table.wide_timestamps,
+        memory=table.memory, rng=table.rng, wide_timestamps=table.wide_timestamps, store_options=table.store_options,
     )  # fmt: skip
 
 

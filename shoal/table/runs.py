@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING
 
 from shoal.errors import Corrupt, NotFound
 from shoal.format.data_reader import Column, DataReader, columns_for
-from shoal.format.datafile import DataFile
+from shoal.format.datafile import APPEND, DataFile
 from shoal.format.row import arrow_column, decode
 from shoal.format.schema import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from shoal.format.types import Field, arrow_field
 from shoal.lsm.merge import RunInput, needs_sequence
+from shoal.lsm.picking import kept
 from shoal.lsm.sections import Section
 from shoal.table.deletions import Deletion, Deletions
 from shoal.table.row_tracking import STORED, TRACKED, as_stored, fill
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from shoal.format.deletion_vectors import DeletionVector
     from shoal.lsm.rolling import RecentFiles
@@ -68,11 +67,7 @@ class BucketFiles:
     @cached_property
     def _constants(self) -> dict[int, pa.Scalar]:
         """Values of the partition columns. Files repeat them, but a retraction may leave them null there."""
-        fields = self._table.schema.partition_fields
-        if not fields:
-            return {}
-        values = decode([f.type for f in fields], self._partition, "partition")
-        return {f.id: arrow_column([v], f.type)[0] for f, v in zip(fields, values)}
+        return partition_constants(self._table, self._partition)
 
     def reader(self, file: DataFile, *, threads: bool = False) -> DataReader:
         import pyarrow as pa
@@ -105,13 +100,29 @@ class BucketFiles:
                 continue
             reader = self.reader(f, threads=threads)
             deletion = self._deletions.get(f.file_name)
-            if deletion is None and not self._tracked:
+            stamped = self._stamped(f)
+            if deletion is None and not self._tracked and not stamped:
                 yield from reader.batches(rows)
                 continue
             vector = None if deletion is None else self.vector(deletion)
             for start, batch in reader.positioned(rows):
                 batch = fill(batch, f, start) if self._tracked else batch
-                yield batch if vector is None else _living(batch, vector.keep(start, batch.num_rows))
+                batch = _stamp(batch, f.min_sequence) if stamped else batch
+                yield batch if vector is None else kept(batch, vector.keep(start, batch.num_rows))
+
+    def _stamped(self, file: DataFile) -> bool:
+        """Whether rows take the snapshot that added their file as sequence number (`sequence.snapshot-ordering`).
+
+        The commit writes it into the file's metadata; compactions write it into the rows.
+        """
+        if SEQUENCE_NUMBER not in self._fields or not self._table.options.get("sequence.snapshot-ordering"):
+            return False
+        if file.file_source is None:
+            raise Corrupt(
+                f"{self._table.name}: file {file.file_name} does not say whether a compaction wrote it",
+                hint="'sequence.snapshot-ordering' is for tables that had it from their first file on",
+            )
+        return file.file_source == APPEND
 
     def vector(self, deletion: Deletion) -> DeletionVector:
         """The deletion vector at that place."""
@@ -160,11 +171,21 @@ def merged_fields(table: Table, columns: Sequence[Field], section: Section, *, k
     return needed
 
 
-def _living(batch: pa.RecordBatch, keep: NDArray[np.bool_]) -> pa.RecordBatch:
-    """The rows that a deletion vector leaves."""
+def partition_constants(table: Table, partition: bytes) -> dict[int, pa.Scalar]:
+    """The values of the partition columns, by field id."""
+    fields = table.schema.partition_fields
+    if not fields:
+        return {}
+    values = decode([f.type for f in fields], partition, "partition")
+    return {f.id: arrow_column([v], f.type)[0] for f, v in zip(fields, values)}
+
+
+def _stamp(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    """The rows with this sequence number."""
     import pyarrow as pa
 
-    return batch if keep.all() else batch.filter(pa.array(keep))
+    i = batch.schema.get_field_index(SEQUENCE_NUMBER.name)
+    return batch.set_column(i, batch.schema.field(i), pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows))
 
 
 def row_bytes_of(reader: DataReader, fields: Sequence[Field], file: DataFile) -> float:

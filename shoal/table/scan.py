@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from shoal.errors import BadRequest, MissingExtra, near
+from shoal.errors import BadRequest, near
 from shoal.format.schema import VALUE_KIND
 from shoal.format.snapshot import Snapshot
 from shoal.format.types import Field, arrow_schema
 from shoal.table.deletions import Deletions
 from shoal.table.file_pruning import FilePruning
+from shoal.table.frames import Frames
 from shoal.table.partition_choice import PartitionChoice, choice_of, only, partitions_of, visible
 from shoal.table.postponed import check as check_postponed
 from shoal.table.postponed import configured as merges_postponed
@@ -27,9 +28,6 @@ from shoal.table.split import Plan as Plan
 from shoal.table.split import Split as Split
 
 if TYPE_CHECKING:
-    import duckdb
-    import pandas as pd
-    import polars as pl
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from shoal.table.table import Table
 
 
-class Scan:
+class Scan(Frames):
     """A query over one snapshot. Nothing is read before one of the `to_` methods is called.
 
     `kinds` puts the row kind of every row in front, as the int8 column `_VALUE_KIND`.
@@ -204,7 +202,9 @@ class Scan:
                 return self.selected.levels
             if not self.selected.merge:
                 return 0
-        return 1 if self.table.compacted_only and not self.merges_postponed else 0
+        if self.merges_postponed or self.table.options.get("batch-scan-mode") != "none":
+            return 0
+        return 1 if self.table.compacted_only else 0
 
     def _first_rows(self, entries: pa.Table, dropped: dict[str, int]) -> pa.Table:
         """With a limit and nothing that takes rows away: only as many files as hold that many rows."""
@@ -254,39 +254,6 @@ class Scan:
         from shoal.table.read import read
 
         return read(self, self.plan())
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        import pyarrow as pa
-
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def to_arrow(self) -> pa.Table:
-        """The whole result in memory."""
-        import pyarrow as pa
-
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
-
-    def to_pandas(self) -> pd.DataFrame:
-        try:
-            import pandas  # noqa: F401
-        except ImportError as err:
-            raise MissingExtra("to_pandas needs pandas", hint="pip install 'shoal[pandas]'") from err
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> pl.DataFrame:
-        try:
-            import polars
-        except ImportError as err:
-            raise MissingExtra("to_polars needs polars", hint="pip install 'shoal[polars]'") from err
-        return polars.from_arrow(self.to_arrow())
-
-    def to_duckdb(self, name: str = "t") -> duckdb.DuckDBPyRelation:
-        """A DuckDB relation over the result, on a connection of its own."""
-        import duckdb
-
-        connection = duckdb.connect()
-        connection.register(name, self.to_arrow())
-        return connection.table(name)
 
 
 def _drop(entries: pa.Table, condition: pa.ChunkedArray, reason: str, dropped: dict[str, int]) -> pa.Table:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from shoal.errors import Unsupported
 from shoal.format.datafile import DataFile
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import Snapshot
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from shoal.table.table import Table
 
+CLUSTERED = "pk-clustering-override"
 _FILE_BYTES = 1_500  # of a decoded file, about
 
 
@@ -69,6 +71,18 @@ class Split:
             return False
         return self.table.compacted_only or len({f.level for f in self.files}) == 1
 
+    @property
+    def _clustered(self) -> bool:
+        """Whether the files are sorted by other columns than the key: each key is in them once, so none need meet."""
+        if not self.table.clustered or all(f.level == 0 for f in self.files):
+            return False  # new files are sorted by the key still
+        if any(f.level == 0 for f in self.files):
+            raise Unsupported(
+                f"{self.table.name}: new files cannot be merged with files sorted by '{CLUSTERED}' columns",
+                hint="compact the table, or read what is compacted (deletion-vectors.merge-on-read = false)",
+            )
+        return True
+
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """Sections that do not overlap, each as its sorted runs."""
@@ -76,7 +90,7 @@ class Split:
             return self.only
         if self.table.data_evolution:
             return tuple((group,) for group in groups(self.files))
-        if self.raw:
+        if self.raw or self._clustered:
             return tuple(((f,),) for f in self.files)
         if self.postponed:
             return (tuple((f,) for f in self.files),)  # the bounds of postponed files tell nothing

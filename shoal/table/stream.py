@@ -28,7 +28,7 @@ from shoal.table.scan import Scan
 from shoal.table.selected import Selected
 from shoal.table.share import Share
 from shoal.table.stream_start import Position, Start, expired
-from shoal.table.travel import on_branch
+from shoal.table.travel import branches_of_chain, on_branch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +94,10 @@ class Follow(Iterator[Changes]):
         if o.get("stream-scan-mode") != "none":
             raise Unsupported("'stream-scan-mode' is for Paimon's own compaction jobs", hint="leave it out")
         refuse_postponed(table, "streams")
+        if branches_of_chain(table) is not None:
+            from shoal.table.chain import refuse
+
+            refuse(table, "a stream")
         self.table = table
         self._partitions = chosen_now(table)
         self._columns, self._where = columns, where

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from shoal.table.inspect import Inspect
     from shoal.table.maintain import Maintain
     from shoal.table.scan import Scan
+    from shoal.table.schema_change import Change
     from shoal.table.stream import Changes, Follow
     from shoal.table.write import Write
 
@@ -127,6 +128,11 @@ class Table:
             return False
         vectors = o.deletion_vectors and not o.deletion_vectors_merge_on_read
         return vectors or o.merge_engine == "first-row"
+
+    @property
+    def clustered(self) -> bool:
+        """Whether compacted files are sorted by `clustering.columns` instead of the key, their bounds with them."""
+        return bool(self.primary_key) and bool(self.options.get("pk-clustering-override"))
 
     # ---- what users call
 
@@ -232,7 +238,9 @@ class Table:
 
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table read with these options on top of its own, as Flink's OPTIONS hint does."""
-        return self.with_schema(replace(self.schema, options={**self.schema.options, **option_map(options)}))
+        given = option_map(options)
+        check(given, "hint", has_primary_key=bool(self.primary_key))
+        return self.with_schema(replace(self.schema, options={**self.schema.options, **given}))
 
     def branch(self, name: str) -> Table:
         """The branch `name` of this table; `NotFound` lists the branches there are."""
@@ -252,6 +260,17 @@ class Table:
 
         check(self.schema.options, "write", has_primary_key=bool(self.primary_key))
         return Write(self, commit_user)
+
+    def alter(self, changes: Sequence[Change] = (), **asked: Any) -> Table:
+        """Change the schema; the table with the new one. This object keeps the old one.
+
+        `t.alter(add={"c": "INT"}, rename={"a": "b"}, options={"bucket": 8})`; also `drop`, `types`, `nullable`,
+        `defaults`, `comments`, `move`, `reset` and `comment`, or values of `shoal.table.schema_change` in a list. What
+        Java's guards refuse is `BadRequest`. Another writer's change meanwhile is kept: this one is applied on top.
+        """
+        from shoal.table import evolve_table, schema_change
+
+        return evolve_table.alter(self, [*changes, *schema_change.changes(**asked)])
 
     @property
     def inspect(self) -> Inspect:

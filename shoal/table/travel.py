@@ -113,6 +113,10 @@ def scan(
     mode = start_mode(table.options)
     if mode in ("incremental", "from-file-creation-time", "from-creation-timestamp"):
         refuse_postponed(table, f"scan.mode '{mode}'")
+    if branches_of_chain(table) is not None:
+        from shoal.table.chain import chain
+
+        return chain(table, mode, where, columns, limit)
     if mode == "incremental":
         from shoal.table.incremental import from_options
 
@@ -130,6 +134,15 @@ def scan(
     entries, choice = seen.entries(), choice_of(seen.table)
     chosen = Selected(seen.snapshot, entries if choice is None else choice.of(entries, visible(seen.table, entries)))
     return Scan(seen.table, where=where, columns=columns, limit=limit, selected=chosen)
+
+
+def branches_of_chain(table: Table) -> tuple[str, str] | None:
+    """The branches of a chain table, None for others. Asks the module of chains only where the option is set."""
+    if not table.options.get("chain-table.enabled"):
+        return None
+    from shoal.table.chain import branches_of
+
+    return branches_of(table)
 
 
 def on_branch(table: Table) -> Table:

@@ -5,17 +5,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-from encoding_model import multiset, rows_of
+from oracle_values import multiset, rows_of
 
 __all__ = ["DATA", "dumped", "multiset", "read", "rows_of", "seconds"]
 

@@ -196,6 +196,12 @@ def test_text_to_float_rounds_once() -> None:
     assert made.to_pylist() == list(texts.values())
 
 
+def test_hexadecimal_floats_are_numbers_as_in_java() -> None:
+    texts = {" 0x1p3f ": 8.0, "-0X.8P1": -1.0, "0x1p2000": math.inf, "-0x1.8p9999D": -math.inf, "+0x1p-9999": 0.0}
+    made = cast(pa.array(list(texts)), parse_atomic("STRING"), parse_atomic("DOUBLE"))
+    assert made.to_pylist() == list(texts.values())
+
+
 def test_a_zone_moves_timestamps_with_local_time_zone() -> None:
     """With the JVM's zone Europe/Berlin, in winter, summer, the skipped and the doubled hour of 2024."""
     walls = ["2024-01-15 12:00:00", "2024-07-15 12:00:00", "2024-03-31 02:30:00", "2024-10-27 02:30:00"]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,11 @@ import fastavro
 import fastavro._read
 import pyarrow as pa
 import pytest
+from oracle_values import multiset, rows_of
 
 import shoal
 from shoal.errors import Corrupt
 from shoal.format.manifest import decode_entries, decode_list
-
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-from encoding_model import multiset, rows_of
 
 Golden = Callable[[str], Path]
 Expected = Callable[[str], tuple[list[tuple[str, str]], list[dict[str, Any]]]]

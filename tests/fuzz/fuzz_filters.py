@@ -11,12 +11,11 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from fuzz_values import nanos_of, scalar
+from fuzz_values import scalar
 
 from shoal.format.types import DataType, Field, to_arrow
 
@@ -112,8 +111,6 @@ def _literal(value: Any, t: DataType) -> str:
         return f"X'{value}'"
     if t.root in ("FLOAT", "DOUBLE"):
         return f"CAST('{value}' AS DOUBLE)" if isinstance(value, str) else repr(float(value))
-    if t.wide and t.is_timestamp and (t.precision or 0) > 6:
-        return format(Decimal(nanos_of(value)).scaleb(-9), "f")
     if isinstance(value, int) or t.root == "DECIMAL":
         return str(value)
     return _quoted(value)

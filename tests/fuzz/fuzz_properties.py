@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from fuzz_filters import condition, sql_condition
-from fuzz_values import encode
+from oracle_values import encode
 
 import shoal
 from shoal.format.types import Field

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from fuzz_filters import expression
-from fuzz_values import encode
+from oracle_values import encode
 
 import shoal
 from shoal.format.types import DataType

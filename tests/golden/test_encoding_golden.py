@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from encoding_model import multiset
+from oracle_values import multiset
 
 import shoal
 from shoal.sql.encoding import jsonl

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from encoding_model import multiset, rows_of
+from oracle_values import multiset, rows_of
 
 import shoal
 from shoal import ManualClock

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyroaring
 import pytest
-from encoding_model import multiset, rows_of
+from oracle_values import multiset, rows_of
 
 import shoal
 from shoal import NotFound, ShoalError, Unsupported

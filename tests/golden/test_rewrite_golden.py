@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from encoding_model import multiset, rows_of
+from oracle_values import multiset, rows_of
 
 import shoal
 from shoal import ManualClock, Unsupported

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # the independent encoder of the golden tests is the judge here too
-sys.path.append(str(ROOT / "tests" / "golden"))
 
 _HEAD = """
 CREATE CATALOG paimon WITH ('type'='paimon', 'warehouse'='{warehouse}');

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from encoding_model import multiset, rows_of
 from histories import History, histories
+from oracle_values import multiset, rows_of
 
 import shoal
 

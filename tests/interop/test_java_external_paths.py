@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from encoding_model import multiset, rows_of
+from oracle_values import multiset, rows_of
 
 import shoal
 

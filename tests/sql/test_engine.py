@@ -1,4 +1,4 @@
-"""Queries over a small lake in memory: names, what reaches the scan, values, errors."""
+"""Queries over a small lake in memory: names, rows, what reaches the scan, values, errors."""
 
 from __future__ import annotations
 
@@ -69,10 +69,6 @@ def test_a_table_is_found_by_every_spelling_of_its_name(engine: Engine, sql: str
     assert rows(engine, sql) == [(3,)]
 
 
-def test_an_odd_name_needs_quotes(engine: Engine) -> None:
-    assert rows(engine, "SELECT count(*) FROM `odd name`") == [(3,)]
-
-
 def test_the_only_database_is_the_default_one() -> None:
     assert rows(Engine(SmallLake({"d.t": SmallTable([OLD])})), "SELECT id FROM t") == [(1,)]
 
@@ -84,37 +80,6 @@ def test_a_bare_name_needs_a_database_when_there_are_several(lake: SmallLake) ->
     assert caught.value.hint is not None and "lab.orders" in caught.value.hint
 
 
-def test_a_cte_hides_a_table_of_its_name(engine: Engine) -> None:
-    assert rows(engine, "WITH orders AS (SELECT 7 AS id) SELECT * FROM orders") == [(7,)]
-
-
-def test_a_cte_reads_the_table_that_it_hides(engine: Engine) -> None:
-    sql = "WITH orders AS (SELECT id FROM orders WHERE id = 2) SELECT * FROM orders"
-    assert rows(engine, sql) == [(2,)]
-
-
-def test_a_cte_does_not_hide_a_table_named_with_its_database(engine: Engine) -> None:
-    assert rows(engine, "WITH orders AS (SELECT 7 AS id) SELECT count(*) FROM shop.orders") == [(3,)]
-
-
-def test_a_cte_is_known_to_later_ones_and_to_inner_queries_only(engine: Engine) -> None:
-    sql = "WITH a AS (SELECT 1 AS x), b AS (SELECT * FROM a) SELECT x FROM b WHERE EXISTS (SELECT 1 FROM a)"
-    assert rows(engine, sql) == [(1,)]
-    inner = "SELECT (WITH items AS (SELECT 9 AS n) SELECT n FROM items) AS n, count(*) FROM items"
-    assert rows(engine, inner) == [(9, 3)]
-
-
-def test_a_recursive_cte_reads_itself(engine: Engine) -> None:
-    step = "SELECT 1 AS n UNION ALL SELECT n + 1 FROM orders WHERE n < 3"
-    sql = f"WITH RECURSIVE orders AS ({step}) SELECT max(n) FROM orders"
-    assert rows(engine, sql) == [(3,)]
-
-
-def test_tables_of_one_name_in_two_databases_join(engine: Engine) -> None:
-    sql = "SELECT shop.orders.id, lab.orders.name FROM shop.orders, lab.orders WHERE shop.orders.id = lab.orders.id"
-    assert rows(engine, sql) == [(1, "a")]
-
-
 @pytest.mark.parametrize(
     "name", ["orders$files", "`orders$files`", "shop.orders$files", "shop.`orders$files`", "`orders$FILES` f"]
 )
@@ -122,10 +87,48 @@ def test_system_tables_are_tables(engine: Engine, name: str) -> None:
     assert rows(engine, f"SELECT file_path FROM {name} WHERE level = 5") == [("b.parquet",)]
 
 
-def test_functions_of_duckdb_flink_and_spark_work(engine: Engine) -> None:
-    sql = """SELECT date_format(TIMESTAMP '2024-02-03 04:05:06', 'yyyy-MM-dd HH:mm'), nvl(NULL, 1), size([1, 2]),
-             list_transform([1, 2], x -> x + 1), CAST('a' AS STRING), CAST(x'61' AS BYTES), 5 // 2, 7 IN (VALUES (7))"""
-    assert rows(engine, sql) == [("2024-02-03 04:05", 1, 2, [2, 3], "a", b"a", 2, True)]
+# ---- queries and what they give
+
+_STEP = "SELECT 1 AS n UNION ALL SELECT n + 1 FROM orders WHERE n < 3"
+_BOTH = "SELECT shop.orders.id, lab.orders.name FROM shop.orders, lab.orders WHERE shop.orders.id = lab.orders.id"
+_FUNCTIONS = """SELECT date_format(TIMESTAMP '2024-02-03 04:05:06', 'yyyy-MM-dd HH:mm'), nvl(NULL, 1), size([1, 2]),
+    list_transform([1, 2], x -> x + 1), CAST('a' AS STRING), CAST(x'61' AS BYTES), 5 // 2, 7 IN (VALUES (7))"""
+
+QUERIES: list[tuple[str, str, list[tuple[Any, ...]]]] = [
+    ("an odd name needs quotes", "SELECT count(*) FROM `odd name`", [(3,)]),
+    ("a CTE hides a table of its name", "WITH orders AS (SELECT 7 AS id) SELECT * FROM orders", [(7,)]),
+    ("a CTE reads the table that it hides", "WITH orders AS (SELECT id FROM orders WHERE id = 2) FROM orders", [(2,)]),
+    ("but not one named with its database", "WITH orders AS (SELECT 7) SELECT count(*) FROM shop.orders", [(3,)]),
+    ("a CTE is known to later ones and to inner queries",
+     "WITH a AS (SELECT 1 AS x), b AS (SELECT * FROM a) SELECT x FROM b WHERE EXISTS (SELECT 1 FROM a)", [(1,)]),
+    ("but not outside of the inner query",
+     "SELECT (WITH items AS (SELECT 9 AS n) SELECT n FROM items) AS n, count(*) FROM items", [(9, 3)]),
+    ("a recursive CTE reads itself", f"WITH RECURSIVE orders AS ({_STEP}) SELECT max(n) FROM orders", [(3,)]),
+    ("tables of one name in two databases join", _BOTH, [(1, "a")]),
+    ("functions of DuckDB, Flink and Spark", _FUNCTIONS, [("2024-02-03 04:05", 1, 2, [2, 3], "a", b"a", 2, True)]),
+    ("NaN is above all numbers", "SELECT id FROM orders WHERE total > 100", [(2,)]),
+    ("NaN is below none", "SELECT id FROM orders WHERE total < 100 ORDER BY id", [(1,), (3,)]),
+    ("join hints of Spark are ignored", "SELECT /*+ BROADCAST(o) */ count(*) FROM orders o", [(3,)]),
+    ("DESCRIBE", "DESCRIBE orders", [("id", "INT", True), ("name", "STRING", True), ("total", "DOUBLE", True)]),
+    ("DESC of a system table", "DESC TABLE shop.`orders$files`", [("file_path", "STRING", True), ("level", "INT", True)]),
+    ("SHOW TABLES", "SHOW TABLES", [("Odd Name",), ("items",), ("orders",)]),
+    ("SHOW TABLES of a database", "SHOW TABLES IN lab", [("orders",)]),
+    ("SHOW TABLES by pattern", "show tables like 'i%'", [("items",)]),
+    ("SHOW DATABASES", "SHOW DATABASES", [("lab",), ("shop",)]),
+    ("VALUES", "VALUES (1, 'a')", [(1, "a")]),
+    ("a union", "(SELECT id FROM orders) UNION SELECT 9 ORDER BY 1 DESC LIMIT 1", [(9,)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "found"), [q[1:] for q in QUERIES], ids=[q[0].replace(" ", "-") for q in QUERIES])
+def test_a_query_gives_these_rows(engine: Engine, sql: str, found: list[tuple[Any, ...]]) -> None:
+    assert rows(engine, sql) == found
+
+
+def test_pivot_describe_and_summarize_begin_a_query(engine: Engine) -> None:
+    assert sorted(rows(engine, "PIVOT items ON item USING count(*) GROUP BY id")) == [(1, 1, 1, 0), (3, 0, 0, 1)]
+    assert rows(engine, "DESCRIBE SELECT id FROM orders")[0][:2] == ("id", "INTEGER")
+    assert [r[0] for r in rows(engine, "SUMMARIZE orders")] == ["id", "name", "total"]
 
 
 # ---- what reaches the scan
@@ -156,11 +159,6 @@ def test_a_result_is_streamed(lake: SmallLake, engine: Engine) -> None:
     reader = engine.query("SELECT * FROM many")
     reader.read_next_batch()
     assert many.given < 300
-
-
-def test_nan_is_above_all_numbers(engine: Engine) -> None:
-    assert rows(engine, "SELECT id FROM orders WHERE total > 100") == [(2,)]
-    assert rows(engine, "SELECT id FROM orders WHERE total < 100 ORDER BY id") == [(1,), (3,)]
 
 
 def test_columns_that_differ_in_case_are_both_there(lake: SmallLake, engine: Engine) -> None:
@@ -204,31 +202,10 @@ def test_sums_of_integers_are_written_as_numbers(engine: Engine) -> None:
 # ---- other statements
 
 
-def test_join_hints_of_spark_are_ignored(engine: Engine) -> None:
-    assert rows(engine, "SELECT /*+ BROADCAST(o) */ count(*) FROM orders o") == [(3,)]
-
-
-def test_describe_and_show_tell_what_there_is(engine: Engine) -> None:
-    assert rows(engine, "DESCRIBE orders") == [("id", "INT", True), ("name", "STRING", True), ("total", "DOUBLE", True)]
-    assert rows(engine, "DESC TABLE shop.`orders$files`")[0] == ("file_path", "STRING", True)
-    assert rows(engine, "DESCRIBE SELECT id FROM orders")[0][:2] == ("id", "INTEGER")
-    assert rows(engine, "SHOW TABLES") == [("Odd Name",), ("items",), ("orders",)]
-    assert rows(engine, "SHOW TABLES IN lab") == [("orders",)]
-    assert rows(engine, "show tables like 'i%'") == [("items",)]
-    assert rows(engine, "SHOW DATABASES") == [("lab",), ("shop",)]
-
-
 def test_explain_shows_the_plan_without_reading(lake: SmallLake, engine: Engine) -> None:
     ((_, plan),) = rows(engine, "EXPLAIN SELECT name FROM orders WHERE id = 1")
     assert "name" in plan and "id" in plan
     assert lake.held["shop.orders"].calls == []
-
-
-def test_values_unions_and_summaries_are_queries(engine: Engine) -> None:
-    assert rows(engine, "VALUES (1, 'a')") == [(1, "a")]
-    assert rows(engine, "(SELECT id FROM orders) UNION SELECT 9 ORDER BY 1 DESC LIMIT 1") == [(9,)]
-    assert [r[0] for r in rows(engine, "SUMMARIZE orders")] == ["id", "name", "total"]
-    assert sorted(rows(engine, "PIVOT items ON item USING count(*) GROUP BY id")) == [(1, 1, 1, 0), (3, 0, 0, 1)]
 
 
 def test_split_takes_a_script_apart() -> None:

@@ -138,3 +138,12 @@ def test_branches_of_java_are_tables(golden: Any, expected: Any, branch: str) ->
     assert sorted(got.to_pylist(), key=order) == sorted(java, key=order)
     sums = engine.query(f"SELECT coalesce(sum(record_count), 0) AS n FROM maint.branched$branch_{branch}$files")
     assert int(sums.read_all().to_pylist()[0]["n"]) == len(java)
+
+
+def test_format_tables_are_tables(golden: Any) -> None:
+    lake = shoal.open(golden("kinds"))
+    name = "kinds.ft_w_csv_none"
+    rows = lake.table(name).scan().to_arrow()
+    column = rows.column_names[0]
+    found = Engine(lake).query(f"SELECT a.{column} FROM {name} a, (SELECT count(*) AS n FROM {name}) WHERE n > 1")
+    assert sorted(map(str, found.read_all().column(0))) == sorted(map(str, rows.column(0)))

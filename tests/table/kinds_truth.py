@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-from encoding_model import multiset, rows_of
+from oracle_values import multiset, rows_of
 
 
 def java_rows(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from oracle_values import multiset, rows_of
 
 import shoal
 from shoal.errors import BadRequest, Corrupt
@@ -23,10 +23,6 @@ from shoal.format.manifest import decode_entries, decode_list, encode_entries, e
 from shoal.store.memory import MemoryStore
 from shoal.store.uri import open_store
 from shoal.table.external_paths import Places
-
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-from encoding_model import multiset, rows_of
 
 Golden = Callable[[str], Path]
 Expected = Callable[[str], tuple[list[tuple[str, str]], list[dict[str, Any]]]]

@@ -204,3 +204,11 @@ def test_memory_follows_the_block_not_the_file() -> None:
     table = made(store, {"a": "INT", "b": "STRING"}, {"file.format": "json"})
     sizes = [b.nbytes for b in table.scan().to_batches()]
     assert len(sizes) > 10 and max(sizes) < 6 << 20
+
+
+def test_a_scan_ends_in_every_frame(golden: Golden) -> None:
+    scan = table_at(golden("kinds") / "kinds.db" / "ft_w_csv_none").scan()
+    rows = scan.to_arrow()
+    assert rows.num_rows > 1
+    assert scan.to_polars().to_arrow().num_rows == len(scan.to_pandas()) == rows.num_rows
+    assert str(scan.to_duckdb().fetchall()) == str([tuple(r.values()) for r in rows.to_pylist()])  # NaN is not NaN

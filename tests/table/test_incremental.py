@@ -372,8 +372,8 @@ def canonical(t: pa.DataType, v: Any) -> Any:
         return None
     if pa.types.is_floating(t):
         return (np.float32 if pa.types.is_float32(t) else np.float64)(v).tobytes()
-    if pa.types.is_map(t):  # Java compares the bytes of rows: another order of the same entries is another map
-        return [(k, canonical(t.item_type, x)) for k, x in v]
+    if pa.types.is_map(t):
+        return sorted((k, repr(canonical(t.item_type, x))) for k, x in v)
     if pa.types.is_list(t):
         return [canonical(t.value_type, x) for x in v]
     if pa.types.is_struct(t):

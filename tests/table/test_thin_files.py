@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from oracle_values import multiset, rows_of
 
 import shoal
 from shoal.errors import Corrupt
-
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-from encoding_model import multiset, rows_of
 
 Golden = Callable[[str], Path]
 Expected = Callable[[str], tuple[list[tuple[str, str]], list[dict[str, Any]]]]
