@@ -37,7 +37,7 @@ def test_a_table_and_a_writer_have_the_contract_calls() -> None:
     assert {"scan", "changes", "follow", "follow_async", "write", "alter", "inspect", "system", "maintain"} <= public(
         Table
     )
-    assert {"branch", "with_options", "dataset", "lazy"} <= public(Table)
+    assert {"branch", "branches", "tags", "rollback", "with_options", "dataset", "lazy"} <= public(Table)
     assert {"upsert", "append", "delete", "write", "commit", "flush", "close"} <= public(Write)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbs that change files without changing rows: `table.maintain.compact()`.
+"""Verbs that change files without changing rows: `table.maintain.compact()` and `expire()`.
 
 Invariant: what a reader sees is the same before and after; a conflict with another writer leaves nothing behind.
 """
@@ -23,7 +23,10 @@ from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.staged import BucketChanges, Staged
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from shoal.table.table import Table
+    from shoal.table.upkeep import Expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,27 @@ class Maintain:
             seconds=sum(r.seconds for r in results),
             snapshot=committed.snapshots[-1],
         )
+
+    def expire(
+        self,
+        *,
+        retain_min: int | None = None,
+        retain_max: int | None = None,
+        older_than: int | str | datetime | None = None,
+        max_deletes: int | None = None,
+        dry_run: bool = False,
+    ) -> Expired:
+        """Forget old snapshots and changelogs, and delete the files that nothing needs any more.
+
+        The table's options say what stays, unless told here. Tags, branches and consumers keep what they need. On any
+        doubt nothing is deleted, and the error says why. With `dry_run` the files are named and stay.
+        """
+        from shoal.table.upkeep import expire
+
+        return expire(
+            self.table, retain_min=retain_min, retain_max=retain_max, older_than=older_than, max_deletes=max_deletes,
+            dry_run=dry_run,
+        )  # fmt: skip
 
     def _chosen(self, newest: Snapshot, full: bool) -> Iterator[_Chosen]:
         """Every bucket of the snapshot that has something to compact."""

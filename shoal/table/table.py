@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from shoal.table.inspect import Inspect
     from shoal.table.maintain import Maintain
+    from shoal.table.references import Branches, Tags
+    from shoal.table.rollback import RolledBack
     from shoal.table.scan import Scan
     from shoal.table.schema_change import Change
     from shoal.table.stream import Changes, Follow
@@ -247,6 +249,35 @@ class Table:
         from shoal.table.refs import branch
 
         return branch(self, name)
+
+    @property
+    def tags(self) -> Tags:
+        """Tags: `tags.create("spring")`, `delete`, `rename`, `replace`, `expire`."""
+        from shoal.table.references import Tags
+
+        return Tags(self)
+
+    @property
+    def branches(self) -> Branches:
+        """Branches: `branches.create("b")`, `delete`, `rename`, `fast_forward`."""
+        from shoal.table.references import Branches
+
+        return Branches(self)
+
+    def rollback(
+        self,
+        *,
+        snapshot: int | None = None,
+        tag: str | None = None,
+        timestamp: int | str | datetime | None = None,
+        watermark: int | None = None,
+    ) -> RolledBack:
+        """Forget every snapshot, changelog and tag after this one. Writers that are open must be started again."""
+        from shoal.table.rollback import rollback
+        from shoal.table.travel import moment
+
+        at = None if timestamp is None else moment(self.clock, timestamp, "the time to go back to")
+        return rollback(self, snapshot=snapshot, tag=tag, timestamp_ms=at, watermark=watermark)
 
     def as_of(self, schema_id: int) -> Table:
         """The table with the columns and keys of another schema version, and the options of today."""
