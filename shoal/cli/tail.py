@@ -34,7 +34,8 @@ def _run(args: Namespace) -> int:
             _print(c, args.output, heads)
             rows += len(c)
             heads = False
-    note(f"{rows:,} rows, up to snapshot {changes.next_snapshot - 1}" if rows and changes.next_snapshot else "no rows")
+    count = f"{rows:,} row{'s' if rows > 1 else ''}" if rows else "no rows"
+    note(f"{count}, up to snapshot {changes.next_snapshot - 1}" if rows and changes.next_snapshot else count)
     return 0
 
 
