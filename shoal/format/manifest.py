@@ -8,7 +8,7 @@ by name, so files of any version since 0.4 decode; what is written equals Java's
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -221,22 +221,26 @@ def decode_entries(data: bytes, path: str) -> pa.RecordBatch:
     return decode_many([(data, path)])[1][0]
 
 
-def decode_many(files: Sequence[tuple[bytes, str]]) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+def decode_many(
+    files: Sequence[tuple[bytes, str]], partitions: Mapping[bytes, bool] | None = None
+) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
     """(all entries in few tables, the entry table of each manifest).
 
-    Both share their Arrow buffers: many small manifests cost little more than one large one.
+    Both share their Arrow buffers: many small manifests cost little more than one large one. With `partitions`, entries
+    of those that it says no to are left out where that saves time.
     """
     import pyarrow as pa
 
     def apart() -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-        each = [decode_entries(data, path) for data, path in files]
+        each = [decode_many([file], partitions)[1][0] for file in files]
         return each, each
 
     found: avro.Columns = {}
     try:
         with _collector_paused():
             if all(is_avro(data) for data, _ in files):
-                counts = avro.decode_onto(found, files, _WANTED)
+                only = None if partitions is None else ("_PARTITION", partitions)
+                counts = avro.decode_onto(found, files, _WANTED, only)
             elif len(files) > 1:
                 return apart()
             else:

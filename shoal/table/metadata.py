@@ -8,7 +8,8 @@ away again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.errors import Corrupt, NotFound
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
     from shoal.format.index_manifest import IndexEntry
 
 
-KeepManifests = Callable[[Sequence[ManifestMeta]], Sequence[bool]]
+@dataclass(frozen=True, slots=True)
+class PartitionFilter:
+    """Which partitions are wanted: asked of manifests, by their bounds, and of single partitions.
+
+    `name` is the same for the same filter and for no other; None when there is no such name. Invariant: it answers by
+    partition alone, so that an entry and its deletion are kept or left out together.
+    """
+
+    name: str | None
+    manifests: Callable[[Sequence[ManifestMeta]], Sequence[bool]]
+    partitions: Mapping[bytes, bool]
 
 
 class Metadata:
@@ -164,21 +175,26 @@ class Metadata:
             )
         return data
 
-    def live(self, snap: Snapshot | None, keep: KeepManifests | None = None) -> pa.Table:
+    def live(self, snap: Snapshot | None, only: PartitionFilter | None = None) -> pa.Table:
         """The live entries of a snapshot, in one chunk.
 
-        Where they are not cached, manifests that `keep` says no to are not read: it must answer by partition, so that
-        an entry and its deletion are kept or left out together.
+        Where they are not cached, manifests without a wanted partition are not read, and of very many entries only
+        those of wanted partitions are decoded.
         """
         if snap is None:
             return live_entries([])
         # both lists together name a state of the table; the ids of snapshots are given away again after a rollback
         key = (self._uri, f"live {snap.base_manifest_list} {snap.delta_manifest_list}")
-        if keep is not None and not self.cache.holds(key):
+        if only is not None and not self.cache.holds(key):
             metas = self.manifests(snap)
-            kept = [m for m, wanted in zip(metas, keep(metas)) if wanted]
-            if len(kept) < len(metas):
-                return live_entries(self._all_entries(kept), any(m.deleted for m in kept))
+            kept = [m for m, wanted in zip(metas, only.manifests(metas)) if wanted]
+            if len(kept) < len(metas) or sum(m.added + m.deleted for m in kept) > _MANY:
+
+                def some() -> tuple[pa.Table, int]:
+                    table = live_entries(self._all_entries(kept, only.partitions), any(m.deleted for m in kept))
+                    return table, table.nbytes
+
+                return some()[0] if only.name is None else self.cache.get((self._uri, f"{key[1]} {only.name}"), some)
 
         def load() -> tuple[pa.Table, int]:
             metas = self.manifests(snap)
@@ -219,15 +235,20 @@ class Metadata:
 
         return self.cache.get((self._uri, f"index {path}"), load)
 
-    def _all_entries(self, metas: Sequence[ManifestMeta]) -> list[pa.RecordBatch]:
+    def _all_entries(
+        self, metas: Sequence[ManifestMeta], partitions: Mapping[bytes, bool] | None = None
+    ) -> list[pa.RecordBatch]:
         """The entries of several manifests, in any order; those that are not cached are decoded together."""
         missing = [m for m in metas if not self.cache.holds((self._uri, paths.manifest(m.file_name)))]
+        if sum(m.added + m.deleted for m in missing) <= _MANY:
+            partitions = None  # better all of them, and kept
         absent = {m.file_name for m in missing}
         tables = [self.entries(m) for m in metas if m.file_name not in absent]
         for group in self._groups(missing):
-            together, each = manifest.decode_many([(data, f"{self._uri}/{path}") for path, data in group])
+            named = [(data, f"{self._uri}/{path}") for path, data in group]
+            together, each = manifest.decode_many(named, partitions)
             tables += together
-            for (path, _), table in zip(group, each):
+            for (path, _), table in zip(group, each if partitions is None else ()):
                 self.cache.put((self._uri, path), table, _ENTRY_BYTES * table.num_rows)
         return tables
 
@@ -248,6 +269,8 @@ class Metadata:
 
 # What an entry takes in memory, about; asking Arrow for the bytes of many small slices costs more than decoding them.
 _ENTRY_BYTES = 700
+# Entries that do not fit the cache: a filter by partition then passes over what it does not want, each time anew.
+_MANY = 150_000
 # Bytes of manifests that are decoded into one set of Arrow buffers.
 _TOGETHER = 4 << 20
 

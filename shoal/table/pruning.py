@@ -9,7 +9,7 @@ would bring an older one back, so value bounds count for a whole bucket or where
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from shoal.format.types import Field, to_arrow
 from shoal.table.data_evolution import keep_entries
 from shoal.table.entry_bounds import Bounds, key_bounds, value_bounds
 from shoal.table.file_pruning import FilePruning
-from shoal.table.metadata import KeepManifests
+from shoal.table.metadata import PartitionFilter
 from shoal.table.partition_pruning import keep_partitions
 
 if TYPE_CHECKING:
@@ -49,19 +49,20 @@ class Pruning:
         self._table = table
         self._where = where
         self._columns = columns
-        self.skipped_manifests = 0
 
     # ---- manifests
 
     @property
-    def keep_manifests(self) -> KeepManifests | None:
-        """Which manifests may list a file of a partition that matches, by their partition bounds; None: no idea."""
-        return self._keep_manifests if self._where is not None and self._partition_fields else None
+    def partition_filter(self) -> PartitionFilter | None:
+        """Which partitions may hold a match; None: no idea."""
+        if self._where is None or not self._partition_fields:
+            return None
+        return PartitionFilter(_name(self._where), self._keep_manifests, _AsMet(self._keep_partitions))
 
     def _keep_manifests(self, metas: Sequence[ManifestMeta]) -> list[bool]:
         schema = self._table.schema
         node = project(self.node, [f.name for f in self._partition_fields])
-        keep = [
+        return [
             keep_bounds(
                 node,
                 file_bounds(schema.partition_fields, m.partition_stats, None, m.file_name),
@@ -70,8 +71,6 @@ class Pruning:
             )
             for m in metas
         ]
-        self.skipped_manifests += keep.count(False)
-        return keep
 
     # ---- entries
 
@@ -107,17 +106,16 @@ class Pruning:
 
         if not self._partition_fields:
             return None
+        encoded = entries.column("partition").combine_chunks().dictionary_encode()
+        keep = self._keep_partitions(encoded.dictionary.to_pylist())
+        return pc.take(pa.array(keep), encoded.indices).to_numpy(zero_copy_only=False)
+
+    def _keep_partitions(self, partitions: Sequence[bytes]) -> list[bool]:
         assert self._where is not None
         fields = self._table.schema.partition_fields
         types = [f.type for f in fields]
-        encoded = entries.column("partition").combine_chunks().dictionary_encode()
-        values = [
-            [arrow_column([v], t)[0] for t, v in zip(types, decode(types, p, "partition"))]
-            for p in encoded.dictionary.to_pylist()
-        ]
-        columns = list(self._table.readable.values())
-        keep = keep_partitions([f.name for f in fields], values, self._where, columns)
-        return pc.take(pa.array(keep), encoded.indices).to_numpy(zero_copy_only=False)
+        values = [[arrow_column([v], t)[0] for t, v in zip(types, decode(types, p, "partition"))] for p in partitions]
+        return keep_partitions([f.name for f in fields], values, self._where, list(self._table.readable.values()))
 
     @cached_property
     def node(self) -> Node:
@@ -211,6 +209,30 @@ class Pruning:
         if pruning.idle:
             return None
         return np.array([not pruning.skips(e.partition, e.bucket, e.file) for e in entries_of(entries)])
+
+
+def _name(where: pc.Expression) -> str | None:
+    """A name of the filter, by its whole content: as text, Arrow leaves out the middle of long lists."""
+    import hashlib
+    import pickle
+
+    import pyarrow as pa
+
+    try:
+        return hashlib.sha256(pickle.dumps(where)).hexdigest()
+    except (pa.ArrowException, TypeError):
+        return None
+
+
+class _AsMet(dict[bytes, bool]):
+    """Answers that are worked out when they are asked for the first time."""
+
+    def __init__(self, keep: Callable[[Sequence[bytes]], list[bool]]) -> None:
+        self._keep = keep
+
+    def __missing__(self, partition: bytes) -> bool:
+        found = self[partition] = self._keep([partition])[0]
+        return found
 
 
 def pa_array(mask: Mask) -> pa.Array:

@@ -118,8 +118,8 @@ class Scan(Frames):
         """The files to open."""
         table, pruning, choice = self.table, self._pruning, self._choice
         if self.selected is None:
-            keep = None if choice and choice.listing else pruning.keep_manifests
-            entries = table.metadata.live(self.snapshot, keep)
+            only = None if choice and choice.listing else pruning.partition_filter
+            entries = table.metadata.live(self.snapshot, only)
         else:
             entries = self.selected.entries
         dropped: dict[str, int] = {}
@@ -134,7 +134,7 @@ class Scan(Frames):
             self.selected is None
             and table.options.scan_bucket is None
             and choice is None
-            and (self.where is None or not pruning.skipped_manifests)
+            and (self.where is None or pruning.partition_filter is None)
         )
         return Plan(table, self.snapshot, entries, dropped, self._deletions(), self.merge, live)
 
