@@ -92,26 +92,27 @@ def _read_bytes(root: str, name: str) -> int:
 
 
 def filtered(ctx: Context) -> Iterator[Figure]:
-    """P2: 1,000 partitions of 1,000 files each, ten partitions a manifest; the filter wants one partition."""
+    """P2: 1,000 partitions of 1,000 files each; a manifest has ten partitions, or all. The filter wants one."""
     files = 100_000 if ctx.quick else 1_000_000
-    name = _make_partitions(ctx.root, files)
     where = "p = 500"
 
     def planned(table: Table) -> int:
         return len(table.scan(where=where).plan().splits)
 
-    warm = tables.open_table(ctx.root, name)
-    warm.metadata.live(warm.metadata.latest())  # every entry in the cache
-    assert planned(warm) == _BUCKETS
-    best = alternate(
-        {
-            "cached": timed(lambda: planned(warm)),
-            "cold": timed(lambda: planned(tables.open_table(ctx.root, name))),
-        },
-        ctx.repeat,
-    )
-    yield Figure("P2", f"{files:,} entries, cached", best["cached"], "s", 0.5, 0.1)
-    yield Figure("P2", f"{files:,} entries, cold", best["cold"], "s", 4, 1)
+    for mixed in (False, True):
+        name = _make_partitions(ctx.root, files, mixed=mixed)
+        warm = tables.open_table(ctx.root, name)
+        assert planned(warm) == _BUCKETS
+        best = alternate(
+            {
+                "cached": timed(lambda warm=warm: planned(warm)),
+                "cold": timed(lambda name=name: planned(tables.open_table(ctx.root, name))),
+            },
+            2 if mixed else ctx.repeat,
+        )
+        case = f"{files:,} entries, {'all' if mixed else 'ten'} partitions a manifest"
+        yield Figure("P2", f"{case}, cached", best["cached"], "s", 0.5, 0.1)
+        yield Figure("P2", f"{case}, cold", best["cold"], "s", 4, 1)
 
 
 def points(ctx: Context) -> Iterator[Figure]:
@@ -135,9 +136,9 @@ def points(ctx: Context) -> Iterator[Figure]:
         yield Figure("P3", f"100 files, {what}", best[what] / len(keys) * 1000, "ms", must, goal)
 
 
-def _make_partitions(root: str, files: int) -> str:
-    """A table with so many files in 1,000 partitions and 100 manifests."""
-    name = f"partitions_{files}"
+def _make_partitions(root: str, files: int, *, mixed: bool) -> str:
+    """A table with so many files in 1,000 partitions and 100 manifests, each of ten partitions or of all."""
+    name = f"partitions_{files}" + ("_mixed" if mixed else "")
     if os.path.exists(f"{_folder(root, name)}/.done"):
         return name
     shutil.rmtree(f"{_folder(root, name)}", ignore_errors=True)
@@ -156,10 +157,10 @@ def _make_partitions(root: str, files: int) -> str:
         first = table.metadata.latest()
         assert first is not None
         entries = manifest.entries_of(table.metadata.live(first))
-        each = files // 1_000
+        each = files // (100_000 if mixed else 1_000)
         for start in range(0, 1_000, 10):
             part = []
-            for p in range(start, start + 10):
+            for p in range(1_000) if mixed else range(start, start + 10):
                 partition = encode(types, [p])
                 for i in range(each):
                     e = entries[i % len(entries)]
