@@ -112,7 +112,7 @@ def _month_days(year: int, month: int) -> int:
 
 def _days(year: int, month: int, day: int) -> int:
     """Days since 1970 of a day in the Gregorian calendar, for every year."""
-    months = np.datetime64(0, "M") + (year - 1970) * 12 + (month - 1)
+    months = np.datetime64((year - 1970) * 12 + (month - 1), "M")
     return int(months.astype("datetime64[D]").astype(np.int64)) + day - 1
 
 

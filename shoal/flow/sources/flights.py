@@ -166,7 +166,7 @@ def _read_flights(folder: Path, start: date, end: date) -> pa.Table:
             file, read_options=pacsv.ReadOptions(use_threads=False, block_size=4 << 20), convert_options=convert
         ):
             day = (_numpy(block["month"]) + 12 * (FIRST.year - 1970) - 1).astype("datetime64[M]")
-            day = day.astype("datetime64[D]") + (_numpy(block["day"]) - 1)
+            day = day.astype("datetime64[D]") + (_numpy(block["day"]) - 1).astype("timedelta64[D]")
             wanted = pa.array((day >= np.datetime64(start)) & (day < np.datetime64(end)))
             kept.append(block.append_column("flight_date", pa.array(day)).filter(wanted))
     flights = pa.Table.from_batches(kept)
