@@ -24,7 +24,7 @@ from shoal.table.incremental import from_options
 from shoal.table.row_tracking import TRACKED
 from shoal.table.scan import Scan
 from shoal.table.selected import Selected
-from shoal.table.stream import Changes, follow
+from shoal.table.stream import Changes, Follow
 from shoal.table.travel import start_mode, view
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class AuditLog(Frames):
         """The same rows as a stream, snapshot after snapshot; arguments are those of `Table.follow`."""
         log = self if self.today is None else replace(self, table=self.today, today=None)
         schema = log.schema
-        stream = follow(log.table, columns=log._needed, where=log._pushed, **how)
+        stream = Follow(log.table, columns=log._needed, where=log._pushed, **how)
         changes = _whole_updates(stream) if log.packed else stream
         for c in changes:
             rows = log._shaped(c.rows, c.kinds, schema, pack=True)

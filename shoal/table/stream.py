@@ -390,23 +390,6 @@ class Follow(Iterator[Changes]):
         return expired(self.table, self._history, snapshot_id, self._consumer)
 
 
-def follow(
-    table: Table,
-    *,
-    start: int | str | datetime | None = None,
-    consumer: str | None = None,
-    where: str | pc.Expression | None = None,
-    columns: Sequence[str] | None = None,
-    until: int | str | None = None,
-    buckets: Sequence[int] | tuple[int, int] | None = None,
-    poll: float | None = None,
-) -> Follow:
-    """The changes of a table as they come. `Table.follow` documents the arguments."""
-    return Follow(
-        table, start=start, consumer=consumer, where=where, columns=columns, until=until, buckets=buckets, poll=poll
-    )
-
-
 def _identity(snap: Snapshot) -> tuple[object, ...]:
     return snap.uuid, snap.commit_user, snap.commit_identifier, snap.commit_kind, snap.time_ms
 

@@ -207,10 +207,10 @@ class Table:
         pause in seconds when nothing is new. A snapshot that expired before it was read is `NotFound`: there is never
         a silent gap.
         """
-        from shoal.table.stream import follow
+        from shoal.table.stream import Follow
 
         check(self.schema.options, "read", has_primary_key=bool(self.primary_key))
-        return follow(
+        return Follow(
             self, start=start, consumer=consumer, where=where, columns=columns, until=until, buckets=buckets, poll=poll
         )
 

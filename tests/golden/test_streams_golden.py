@@ -18,7 +18,7 @@ import shoal
 from shoal import NotFound
 from shoal.table.incremental import changes, from_options
 from shoal.table.refs import branch, branch_names, tags
-from shoal.table.stream import Changes, follow
+from shoal.table.stream import Changes, Follow
 from shoal.table.table import Table
 from shoal.table.travel import scan
 
@@ -80,7 +80,7 @@ def test_a_stream_gives_javas_rows_in_javas_order(golden: Unpacked, unpacked: Un
     expected: dict[int, list[Row]] = {}
     for r in dumped(unpacked, dump):
         expected.setdefault(r["snapshot"], []).append((r["op"], text(r["row"], table.arrow_schema)))
-    found = streamed(follow(table, until="latest"))
+    found = streamed(Follow(table, until="latest"))
     assert [s for s, _ in found] == list(expected)
     for (snapshot, full), rows in found.items():
         if full:
@@ -92,7 +92,7 @@ def test_a_stream_gives_javas_rows_in_javas_order(golden: Unpacked, unpacked: Un
 
 def test_a_consumer_goes_on_where_its_file_says(golden: Unpacked, unpacked: Unpacked) -> None:
     table = table_of(golden, "maint.consumed")
-    found = streamed(follow(table, start=2, until="latest"))
+    found = streamed(Follow(table, start=2, until="latest"))
     expected = [
         (r["op"], text(r["row"], table.arrow_schema)) for r in dumped(unpacked, "maint.consumed.stream_consumer_c1")
     ]
@@ -104,7 +104,7 @@ def test_flinks_stream_ends_in_the_same_state(golden: Unpacked, unpacked: Unpack
     """Flink puts a normalize step behind the reader of a table without a changelog, so kinds differ; states do not."""
     table = table_of(golden, dump)
     assert table.primary_key == ("id",)
-    here = state(r for rows in streamed(follow(table, start=1, until="latest")).values() for r in rows)
+    here = state(r for rows in streamed(Follow(table, start=1, until="latest")).values() for r in rows)
     flink = state((r["op"], text(r["row"], table.arrow_schema)) for r in dumped(unpacked, dump))
     newest = {json.dumps(r["id"]): text(r, table.arrow_schema) for r in rows_of(scan(table).to_arrow())}
     assert here == flink == newest

@@ -18,7 +18,7 @@ from shoal.store.branch import BranchStore
 from shoal.store.memory import MemoryStore
 from shoal.table.incremental import changes
 from shoal.table.refs import MAIN, Tag, branch, branch_names, branch_of, decode_tag, find_tag, split_name, tag, tags
-from shoal.table.stream import follow
+from shoal.table.stream import Follow
 from shoal.table.table import Table
 from shoal.table.travel import scan
 
@@ -84,7 +84,7 @@ def test_the_branch_option_reads_the_branch(table: Table) -> None:
     assert read(hinted) == [("a", 1, "one"), ("a", 2, "two")]
     assert read(hinted, snapshot=1) == [("a", 1, "one")]
     assert read(hinted.with_options({"scan.snapshot-id": 1})) == [("a", 1, "one")]
-    assert [c.snapshot for c in follow(hinted, start=2, until="latest")] == [2]
+    assert [c.snapshot for c in Follow(hinted, start=2, until="latest")] == [2]
     assert changes(hinted, 1, 2).to_arrow().column("v").to_pylist() == ["two"]
     assert read(hinted.with_options({"branch": MAIN})) == [("a", 1, "main")]
     with pytest.raises(NotFound, match="has no branch 'nowhere'"):
@@ -101,7 +101,7 @@ def test_a_branch_has_a_schema_of_its_own(table: Table) -> None:
 def test_branches_are_streamed_and_keep_their_own_consumers(table: Table) -> None:
     side = make_branch(table, "side")
     put(side, ("a", 1, "x"))
-    assert [c.rows.to_pylist() for c in follow(side, start=1, consumer="bi", until="latest")] == [
+    assert [c.rows.to_pylist() for c in Follow(side, start=1, consumer="bi", until="latest")] == [
         [{"p": "a", "k": 1, "v": "x"}]
     ]
     assert [f.path for f in table.store.list("branch/branch-side/consumer")] == [
