@@ -16,6 +16,7 @@ from shoal.budget import Budget
 from shoal.clock import Scheduler
 from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile
+from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, pick, should_wait
 from shoal.lsm.rolling import FileSpec, RollingWriter
@@ -56,11 +57,24 @@ class BucketWriter:
         self._new: list[DataFile] = []
         self._before: list[DataFile] = []
         self._after: list[DataFile] = []
+        self._changelog: list[DataFile] = []
+        self._new_indexes: list[IndexEntry] = []
+        self._deleted_indexes: list[IndexEntry] = []
+        self._compact_changelog: list[DataFile] = []
+        self._compact_new_indexes: list[IndexEntry] = []
+        self._compact_deleted_indexes: list[IndexEntry] = []
 
     @property
     def busy(self) -> bool:
         """A compaction is running, or something is staged."""
-        return self._running is not None or bool(self._new or self._before or self._after)
+        return self._running is not None or self._staged
+
+    @property
+    def _staged(self) -> bool:
+        return bool(
+            self._new or self._before or self._after or self._changelog or self._new_indexes or self._deleted_indexes
+            or self._compact_changelog or self._compact_new_indexes or self._compact_deleted_indexes
+        )  # fmt: skip
 
     @property
     def run_count(self) -> int:
@@ -81,8 +95,18 @@ class BucketWriter:
             writer.write(b)
         return writer.close()
 
-    def add(self, files: Sequence[DataFile]) -> None:
+    def add(
+        self,
+        files: Sequence[DataFile],
+        changelog: Sequence[DataFile] = (),
+        new_indexes: Sequence[IndexEntry] = (),
+        deleted_indexes: Sequence[IndexEntry] = (),
+    ) -> None:
+        """Stage what rows became: data files, their raw changelog, index files."""
         self._new += files
+        self._changelog += changelog
+        self._new_indexes += new_indexes
+        self._deleted_indexes += deleted_indexes
         if self._levels is not None:
             self._levels = self._levels.apply((), files)
 
@@ -117,6 +141,9 @@ class BucketWriter:
             else:
                 self._before.append(f)
         self._after += result.after
+        self._compact_changelog += result.changelog
+        self._compact_new_indexes += result.new_indexes
+        self._compact_deleted_indexes += result.deleted_indexes
 
     def trigger(self, scheduler: Scheduler, budget: Budget, *, full: bool = False) -> None:
         """Start the compaction that the bucket needs, if any and if none is running."""
@@ -138,12 +165,19 @@ class BucketWriter:
 
     def drain(self) -> BucketChanges | None:
         """What is staged, for a commit; the writer starts its next checkpoint."""
-        if not (self._new or self._before or self._after):
+        if not self._staged:
             return None
         changes = BucketChanges(
-            self.partition, self.bucket, self.total_buckets, tuple(self._new), tuple(self._before), tuple(self._after)
-        )
-        self._new, self._before, self._after = [], [], []
+            self.partition, self.bucket, self.total_buckets,
+            tuple(self._new), tuple(self._before), tuple(self._after), (), tuple(self._changelog),
+            tuple(self._new_indexes), tuple(self._deleted_indexes), tuple(self._compact_changelog),
+            tuple(self._compact_new_indexes), tuple(self._compact_deleted_indexes),
+        )  # fmt: skip
+        for staged in (
+            self._new, self._before, self._after, self._changelog, self._new_indexes, self._deleted_indexes,
+            self._compact_changelog, self._compact_new_indexes, self._compact_deleted_indexes,
+        ):  # fmt: skip
+            staged.clear()
         return changes
 
     def abandon(self, scheduler: Scheduler) -> None:
@@ -155,7 +189,8 @@ class BucketWriter:
         changes = self.drain()
         if changes is not None:
             old = {f.file_name for f in changes.compact_before}
-            for f in (*changes.new_files, *(f for f in changes.compact_after if f.file_name not in old)):
+            kept = (f for f in changes.compact_after if f.file_name not in old)
+            for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
                 self.table.store.delete(self.at.spec.folder + f.file_name)
 
 

@@ -21,6 +21,7 @@ from shoal.lsm.pick import Plan, Policy, Task, task
 from shoal.lsm.rolling import FileSpec, RollingWriter
 from shoal.lsm.sections import Section
 from shoal.table.runs import SYSTEM_FIELDS, BucketFiles
+from shoal.table.staged import Indexes
 
 if TYPE_CHECKING:
     from shoal.table.table import Table
@@ -39,12 +40,15 @@ class Compacted:
     bytes_read: int = 0
     bytes_written: int = 0
     seconds: float = 0.0
+    changelog: Files = ()
+    new_indexes: Indexes = ()
+    deleted_indexes: Indexes = ()
 
     @property
     def written(self) -> Files:
-        """Files that this compaction wrote; upgrades wrote nothing."""
+        """Files that this compaction wrote, changelog files too; upgrades wrote nothing."""
         old = {f.file_name for f in self.before}
-        return tuple(f for f in self.after if f.file_name not in old)
+        return (*(f for f in self.after if f.file_name not in old), *self.changelog)
 
 
 @dataclass(frozen=True, slots=True)

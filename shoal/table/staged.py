@@ -11,13 +11,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shoal.format.datafile import ADD, DELETE, DataFile, Entry
+from shoal.format.index_manifest import IndexEntry
 
 Files = tuple[DataFile, ...]
+Indexes = tuple[IndexEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BucketChanges:
-    """Files of one bucket that a commit adds or replaces. `partition` is a BinaryRow with arity prefix."""
+    """Files of one bucket that a commit adds or replaces. `partition` is a BinaryRow with arity prefix.
+
+    The first group is what rows became (DataIncrement), the second what a compaction did (CompactIncrement). Index
+    entries are of kind ADD in the `new_` and DELETE in the `deleted_` tuples.
+    """
 
     partition: bytes
     bucket: int
@@ -25,13 +31,20 @@ class BucketChanges:
     new_files: Files = ()
     compact_before: Files = ()
     compact_after: Files = ()
+    deleted_files: Files = ()
+    changelog_files: Files = ()
+    new_indexes: Indexes = ()
+    deleted_indexes: Indexes = ()
+    compact_changelog: Files = ()
+    compact_new_indexes: Indexes = ()
+    compact_deleted_indexes: Indexes = ()
 
     def entries(self, kind: int, files: Files) -> list[Entry]:
         return [Entry(kind, self.partition, self.bucket, self.total_buckets, f) for f in files]
 
     @property
     def appended(self) -> list[Entry]:
-        return self.entries(ADD, self.new_files)
+        return self.entries(DELETE, self.deleted_files) + self.entries(ADD, self.new_files)
 
     @property
     def compacted(self) -> list[Entry]:
@@ -57,8 +70,13 @@ class Staged:
         """Files that exist only because of this value: new ones and compaction output, not upgrades."""
         for c in self.changes:
             old = {f.file_name for f in c.compact_before}
-            yield from ((c, f) for f in c.new_files)
+            yield from ((c, f) for f in (*c.new_files, *c.changelog_files, *c.compact_changelog))
             yield from ((c, f) for f in c.compact_after if f.file_name not in old)
+
+    def indexes(self) -> Iterator[tuple[BucketChanges, IndexEntry]]:
+        """Index files that exist only because of this value."""
+        for c in self.changes:
+            yield from ((c, e) for e in (*c.new_indexes, *c.compact_new_indexes))
 
 
 @dataclass(frozen=True, slots=True)
