@@ -51,7 +51,9 @@ def column(values: Sequence[Any], t: DataType, arrow: pa.DataType) -> pa.Array:
             for i, f in enumerate(t.fields)
         ]
         fields = [pa.field(f.name, m.type) for f, m in zip(t.fields, members)]
-        return pa.StructArray.from_arrays(members, fields=fields, mask=pa.array([v is None for v in values], pa.bool_()))
+        return pa.StructArray.from_arrays(
+            members, fields=fields, mask=pa.array([v is None for v in values], pa.bool_())
+        )
     if t.root in ("ARRAY", "MAP", "MULTISET"):
         offsets = [0]
         for v in values:
