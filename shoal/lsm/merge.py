@@ -44,7 +44,7 @@ _SPILLED_ROWS = 8_192
 # Rows folded at once. More do not fit the CPU's cache; fewer cost more calls than they are worth.
 _BLOCK_ROWS = 131_072
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 Open = Callable[[int], "Iterator[pa.RecordBatch]"]
 
 

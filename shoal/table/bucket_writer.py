@@ -44,7 +44,10 @@ class BucketWriter:
         live: Sequence[DataFile],
         next_sequence: int,
         vectors: Vectors | None = None,
+        *,
+        overwrites: bool = False,
     ) -> None:
+        self._overwrites = overwrites
         self.table = table
         self.partition = partition
         self.bucket = bucket
@@ -174,7 +177,11 @@ class BucketWriter:
             self.since_full = False
         if plan is not None:
             chosen = plan
-            self._running = scheduler.submit(lambda: compact(self.at, chosen, levels, policy, budget, vectors))
+            self._running = scheduler.submit(
+                lambda: compact(
+                    self.at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites
+                )
+            )
 
     def plan(self, *, full: bool = False) -> Plan | None:
         """What the bucket would compact now; None when it is healthy. Asking counts, as it does in Java."""
@@ -242,12 +249,17 @@ def bucket_writer_of(
     live: Sequence[DataFile],
     next_sequence: int,
     indexes: Sequence[IndexEntry] = (),
+    *,
+    overwrites: bool = False,
 ) -> BucketWriter:
-    """The writer of a bucket. `live` and `indexes` are its files and index files in one snapshot, where it compacts."""
+    """The writer of a bucket. `live` and `indexes` are its files and index files in one snapshot, where it compacts.
+
+    One that `overwrites` takes neither.
+    """
     vectors = None
     if table.primary_key and table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
         vectors = read_vectors(table, partition, bucket, indexes)
-    return BucketWriter(table, partition, bucket, total_buckets, spec, live, next_sequence, vectors)
+    return BucketWriter(table, partition, bucket, total_buckets, spec, live, next_sequence, vectors, overwrites=overwrites)
 
 
 def check_bucket_count(table: Table, count: int, there: set[int]) -> None:

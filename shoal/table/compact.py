@@ -76,17 +76,25 @@ class Bucket:
 
 
 def compact(
-    at: Bucket, plan: Plan, levels: Levels, policy: Policy, budget: Budget, vectors: Vectors | None = None
+    at: Bucket,
+    plan: Plan,
+    levels: Levels,
+    policy: Policy,
+    budget: Budget,
+    vectors: Vectors | None = None,
+    *,
+    overwrites: bool = False,
 ) -> Compacted:
     """Carry out `plan`. Reads and writes data files; returns what a commit needs.
 
-    `vectors` are the bucket's deletion vectors, None where its table has none.
+    `vectors` are the bucket's deletion vectors, None where its table has none. A writer that `overwrites` does not know
+    what was there before, so its lookups tell no changes.
     """
     started = at.table.clock.monotonic()
     expire = record_expire(at.table)
     expired = {f.file_name for f in plan.files if expire.touches(at.table, f)} if expire else set()
     work = task(plan, levels, policy, expired=expired)
-    rewriter = _Rewriter(at, levels, policy, work, budget, vectors, expire)
+    rewriter = _Rewriter(at, levels, policy, work, budget, vectors, expire, overwrites)
     try:
         for group in work.rewrites:
             rewriter.rewrite(group)
@@ -111,7 +119,9 @@ class _Rewriter:
         budget: Budget,
         vectors: Vectors | None,
         expire: RecordExpire | None,
+        overwrites: bool,
     ) -> None:
+        self._overwrites = overwrites
         self._at = at
         self._levels = levels
         self._policy = policy
@@ -210,6 +220,8 @@ class _Rewriter:
         """How the changelog is made; None where compactions make none."""
         o = self._at.table.options
         if o.changelog_producer not in ("lookup", "full-compaction"):
+            return None
+        if o.changelog_producer == "lookup" and self._overwrites:
             return None
         if not o.get("changelog-producer.row-deduplicate"):
             return Changes()
