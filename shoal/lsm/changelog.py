@@ -115,8 +115,7 @@ class LookupFold:
             keys = table.select(list(self.rules.keys)).take(pa.array(order[first][~high]))
             found = self.lookup.find(keys.combine_chunks().to_batches()[0]).rows
             if found is not None and found.num_rows:
-                table = pa.concat_tables([found.select(table.schema.names).cast(table.schema), table])
-                order, first = self._with_found(table, found.num_rows)
+                table, order, first = self._with_found(table, found.select(table.schema.names).cast(table.schema))
                 levels = table.column(LEVEL).to_numpy()
         order, first = without_looked_up(levels, order, first)
         versions = Versions(table, order, first, kinds_of([table]), lone_pass=False)
@@ -124,12 +123,19 @@ class LookupFold:
         old = np.maximum.reduceat(np.where(here > 0, order, -1), starts)
         return _Block(versions, np.logical_or.reduceat(here == 0, starts), old)
 
-    def _with_found(self, table: pa.Table, found: int) -> tuple[Array, Array]:
-        """Order with looked-up rows in front: they are the oldest, unless the sequence says otherwise."""
-        words = key_words([table], self.rules.keys)
-        sequences = table.column(SEQUENCE).to_numpy()
-        older = not self.rules.sequence_fields and not self.sequenced and sequences[:found].max() < sequences[found:].min()
-        return stable_order(words) if older else sequenced_order([table], words, self.rules)
+    def _with_found(self, table: pa.Table, found: pa.Table) -> tuple[pa.Table, Array, Array]:
+        """The block with the rows that were looked up: in front as the oldest, unless the sequence says otherwise.
+
+        Of equal sequences Java takes the looked-up row as the newer one.
+        """
+        import pyarrow as pa
+
+        oldest, newest = table.column(SEQUENCE).to_numpy().min(), found.column(SEQUENCE).to_numpy().max()
+        if not self.rules.sequence_fields and not self.sequenced and newest < oldest:
+            table = pa.concat_tables([found, table])
+            return table, *stable_order(key_words([table], self.rules.keys))
+        table = pa.concat_tables([table, found])
+        return table, *sequenced_order([table], key_words([table], self.rules.keys), self.rules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -340,9 +340,7 @@ def winners(order: Array, first: Array, kinds: Array | None, rules: Rules, *, lo
     return order[best[best >= 0]]
 
 
-def sequenced_order(
-    parts: Sequence[pa.RecordBatch | pa.Table], keys: list[Array], rules: Rules
-) -> tuple[Array, Array]:
+def sequenced_order(parts: Sequence[pa.RecordBatch | pa.Table], keys: list[Array], rules: Rules) -> tuple[Array, Array]:
     """Key order, the versions of a key ascending by sequence fields (nulls first in both directions), then number."""
     words = list(keys)
     for name in rules.sequence_fields:

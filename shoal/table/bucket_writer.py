@@ -20,8 +20,8 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, Plan, pick, should_wait
 from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.table.bucket_vectors import read_vectors, write_vectors
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
-from shoal.table.deletion_writer import read_vectors, write_vectors
 from shoal.table.record_expire import record_expire
 from shoal.table.staged import BucketChanges
 
@@ -84,7 +84,8 @@ class BucketWriter:
     @property
     def _staged(self) -> bool:
         return bool(
-            self._marked or self._new or self._before or self._after or self._changelog or self._new_indexes or self._deleted_indexes
+            self._marked
+            or self._new or self._before or self._after or self._changelog or self._new_indexes or self._deleted_indexes
             or self._compact_changelog or self._compact_new_indexes or self._compact_deleted_indexes
         )  # fmt: skip
 
@@ -178,9 +179,7 @@ class BucketWriter:
         if plan is not None:
             chosen = plan
             self._running = scheduler.submit(
-                lambda: compact(
-                    self.at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites
-                )
+                lambda: compact(self.at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites)
             )
 
     def plan(self, *, full: bool = False) -> Plan | None:
@@ -259,7 +258,9 @@ def bucket_writer_of(
     vectors = None
     if table.primary_key and table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
         vectors = read_vectors(table, partition, bucket, indexes)
-    return BucketWriter(table, partition, bucket, total_buckets, spec, live, next_sequence, vectors, overwrites=overwrites)
+    return BucketWriter(
+        table, partition, bucket, total_buckets, spec, live, next_sequence, vectors, overwrites=overwrites
+    )
 
 
 def check_bucket_count(table: Table, count: int, there: set[int]) -> None:

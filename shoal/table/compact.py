@@ -169,9 +169,7 @@ class _Rewriter:
         for section in group:
             rules = table.rules if leveled else replace(table.rules, lookup=False)
             runs = [self._run(files, run) for run in section]
-            merged = merge_runs(
-                runs, rules, columns, self._budget, drop_deletes=self._work.drop_delete, ordered=True
-            )
+            merged = merge_runs(runs, rules, columns, self._budget, drop_deletes=self._work.drop_delete, ordered=True)
             for batch in merged:
                 writer.write(batch)
         self._close(group, writer)
@@ -184,9 +182,7 @@ class _Rewriter:
         writer = self._writer(group) if keep else None
         told = None
         if self._changes is not None:
-            told = RollingWriter(
-                self._at.spec, level=self._work.output_level, expected_bytes=size, changelog=True
-            )
+            told = RollingWriter(self._at.spec, level=self._work.output_level, expected_bytes=size, changelog=True)
             self._writers.append(told)
         for section in group:
             runs = [self._run(files, run) for run in section]
@@ -246,7 +242,12 @@ class _Rewriter:
         at = self._at
         fields = (*at.table.schema.fields, *system)
         return BucketFiles(
-            at.table, at.partition, at.bucket, fields, recent=at.spec.recent, deletions=self._vectors  # type: ignore[arg-type]
+            at.table,
+            at.partition,
+            at.bucket,
+            fields,
+            recent=at.spec.recent,
+            deletions=self._vectors,  # type: ignore[arg-type]
         )
 
     def _run(self, files: BucketFiles, run: Sequence[DataFile]) -> RunInput:

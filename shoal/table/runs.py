@@ -142,9 +142,7 @@ class BucketFiles:
             ) from err
         return decode_vector(data, path, deletion.length)
 
-    def _remembered(
-        self, file: DataFile, batches: Sequence[pa.RecordBatch]
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _remembered(self, file: DataFile, batches: Sequence[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Rows of a file that this process wrote, each batch with the position of its first row."""
         import pyarrow as pa
 
