@@ -20,6 +20,7 @@ from shoal.errors import NotFound
 from shoal.format.datafile import COMPACT, DataFile
 from shoal.format.deletion_vectors import DeletionVector
 from shoal.format.schema import LEVEL
+from shoal.format.types import Field
 from shoal.lsm.changelog import Changes, FirstRowFold, FullFold, LookupFold, Merged
 from shoal.lsm.levels import Levels
 from shoal.lsm.merge import RunInput, merge_blocks, merge_runs, needs_sequence
@@ -238,7 +239,7 @@ class _Rewriter:
 
     # ---- files
 
-    def _files(self, system: Sequence[object]) -> BucketFiles:
+    def _files(self, system: Sequence[Field]) -> BucketFiles:
         at = self._at
         fields = (*at.table.schema.fields, *system)
         return BucketFiles(
@@ -247,7 +248,7 @@ class _Rewriter:
             at.bucket,
             fields,
             recent=at.spec.recent,
-            deletions=self._vectors,  # type: ignore[arg-type]
+            deletions=self._vectors,
         )
 
     def _run(self, files: BucketFiles, run: Sequence[DataFile]) -> RunInput:
