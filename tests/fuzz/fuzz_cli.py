@@ -114,6 +114,34 @@ def replay(a: argparse.Namespace) -> int:
     return 1 if done.findings else 0
 
 
+def compactions(a: argparse.Namespace) -> int:
+    import tempfile
+
+    from fuzz_compactions import asked_of
+    from fuzz_compactions import compactions as again
+
+    import shoal
+    from shoal.errors import ShoalError
+
+    count = wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copytree(a.dir / "warehouse", Path(folder) / "warehouse")
+        lake = shoal.open(str(copy))
+        for history in histories(a.dir, a.tables):
+            if not history["schema"].get("primary_keys"):
+                continue
+            try:
+                for _, differences in again(lake.table(f"fuzz.{history['table']}"), asked_of(history)):
+                    count += 1
+                    wrong += bool(differences)
+                    for d in differences:
+                        print(f"{history['table']} {d}")
+            except ShoalError as err:
+                print(f"{history['table']}: {type(err).__name__}: {err}")
+    print(f"{count} compactions, {wrong} differ")
+    return 1 if wrong else 0
+
+
 def keep(a: argparse.Namespace) -> int:
     """A made set of a few tables: history, expected and warehouse, as tests/fuzz/data holds them."""
     for name in a.names.split(","):
@@ -150,6 +178,7 @@ def main() -> int:
         ("read", read, "dump shoal's views of a made set into OUT (default DIR/shoal)"),
         ("compare", compare, "compare such a dump with Java's, failures grouped by cause"),
         ("check", check, "read, then compare"),
+        ("compactions", compactions, "do Java's compactions again and compare rows, changelogs and vectors"),
         ("filters", filters, "random filters and projections: the same as filtering all rows afterwards"),
         ("replay", replay, "apply DIR's histories to a new warehouse OTHER; then `fuzz verify` and `fuzz roundtrip`"),
         ("keep", keep, "copy a few tables of a made set into a new set"),
@@ -160,7 +189,7 @@ def main() -> int:
         s.add_argument("dir", type=Path, metavar="DIR")
         if name == "replay":
             s.add_argument("other", type=Path, metavar="OTHER")
-        if name in ("read", "check", "filters", "replay"):
+        if name in ("read", "check", "filters", "compactions", "replay"):
             s.add_argument("--tables", default="*", metavar="GLOB", help="t0001,t002*")
         if name in ("read", "check"):
             s.add_argument("--to", type=Path, metavar="OUT")
