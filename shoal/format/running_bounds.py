@@ -65,7 +65,7 @@ class RunningBounds:
             else:
                 low, high = _float_ends(values)
         else:
-            low, high = _ends(column, t)
+            low, high = _ends(padded(column, t) if self._form == "orc" else column, t)
         if self._low[i] is None or order_key(t, low) < order_key(t, self._low[i]):
             self._low[i] = low
         if self._high[i] is None or order_key(t, high) > order_key(t, self._high[i]):
@@ -84,6 +84,13 @@ class RunningBounds:
         return None if self._form == "orc" and isinstance(v, bytes) and len(v) > _LONGEST else v
 
 
+def padded(column: pa.Array, t: DataType) -> pa.Array:
+    """CHAR values as ORC files hold them: filled up with blanks."""
+    import pyarrow.compute as pc
+
+    return pc.utf8_rpad(column, t.length or 1, " ") if t.root == "CHAR" else column
+
+
 def _ends(column: pa.Array, t: DataType) -> tuple[Value, Value]:
     """Least and greatest value in stored form."""
     import pyarrow as pa
@@ -98,7 +105,7 @@ def _ends(column: pa.Array, t: DataType) -> tuple[Value, Value]:
         column = column.cast(pa.binary())
     ends = pc.min_max(column)
     low, high = ends["min"].as_py(), ends["max"].as_py()
-    if t.root == "DECIMAL" or t.is_timestamp and scale == 1 and not isinstance(low, int):
+    if t.root == "DECIMAL" or (t.is_timestamp and scale == 1 and not isinstance(low, int)):
         low, high = stored_values(pa.array([low, high], column.type), t)
     return (low * scale, high * scale) if scale > 1 else (low, high)
 

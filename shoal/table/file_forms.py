@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from shoal.errors import Unsupported
+from shoal.format import stats
 from shoal.format.data_writer import DataWriter, FileForm
 from shoal.format.schema import SEQUENCE_NUMBER, VALUE_KIND, Schema
-from shoal.format import stats
 from shoal.format.types import Field
 
 if TYPE_CHECKING:
@@ -103,4 +103,16 @@ def writer_of(
 
         codec = avro_codec(options.raw.get("avro.codec", compression))
         return lambda sink: AvroWriter(sink, fields, compression=codec, level=options.zstd_level, limits=limits)
+    if form == "orc":
+        from shoal.format.orc_writer import OrcWriter, orc_codec
+
+        codec = orc_codec(options.raw.get("orc.compress", compression))
+        return lambda sink: OrcWriter(
+            sink,
+            fields,
+            compression=codec,
+            level=options.zstd_level,
+            limits=limits,
+            stripe_bytes=options.file_block_size,
+        )
     raise Unsupported(f"data files in '{form}' format cannot be written", hint="set 'file.format' to 'parquet'")
