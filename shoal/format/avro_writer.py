@@ -90,6 +90,9 @@ class AvroWriter:
         self._sink.write(b"".join((varint(rows), varint(len(out)), out, self._sync)))
         self._waiting, self._waiting_rows = b"", 0
 
+    def settle(self) -> None:
+        """What waits is less than a block."""
+
     def close(self) -> Written:
         if self._waiting_rows:
             self._flush(self._waiting, self._waiting_rows)

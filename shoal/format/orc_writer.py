@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.errors import Unsupported
 from shoal.format.codecs import packed
-from shoal.format.data import ROW_GROUP_ROWS
+from shoal.format.data import GROUP_BYTES, ROW_GROUP_ROWS
 from shoal.format.data_writer import Written
 from shoal.format.orc_columns import Node, Stripe, tree
 from shoal.format.orc_tail import MAGIC, message
@@ -75,9 +75,12 @@ class OrcWriter:
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
-        full = self._stripe_bytes is not None and self._waiting_bytes >= self._stripe_bytes
+        full = self._waiting_bytes >= (self._stripe_bytes or GROUP_BYTES)
         if full or self._waiting_rows >= self._stripe_rows:
             self._flush()
+
+    def settle(self) -> None:
+        self._flush()
 
     def _flush(self) -> None:
         import pyarrow as pa

@@ -88,16 +88,11 @@ def writer_of(
     """What opens files of this format."""
     if form == "parquet":
         from shoal.format.data import ParquetWriter, parquet_schema
+        from shoal.format.parquet_options import parquet_options
 
         schema = parquet_schema(fields)
-        return lambda sink: ParquetWriter(
-            sink,
-            fields,
-            compression=compression,
-            level=options.zstd_level,
-            row_group_bytes=options.file_block_size,
-            schema=schema,
-        )
+        how = parquet_options(options.raw, compression, options.zstd_level, options.file_block_size)
+        return lambda sink: ParquetWriter(sink, fields, options=how, schema=schema)
     if form == "avro":
         from shoal.format.avro_writer import AvroWriter, avro_codec
 
