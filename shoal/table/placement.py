@@ -50,7 +50,7 @@ def chooser(options: Options, rng: Random) -> Callable[[str, str], str] | None:
         return None
     roots = external_roots(given, strategy, cast("str | None", options.get(f"{_KEY}.specific-fs")))
     weights = options.get(f"{_KEY}.weights")
-    if strategy == "weighted" and len(roots) > 1 and weights:
+    if strategy == "weight-robin" and len(roots) > 1 and weights:
         return _weighted(roots, [int(w) for w in cast(str, weights).split(",")], rng)
     at = rng.randrange(len(roots))
 

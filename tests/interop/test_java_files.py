@@ -16,7 +16,7 @@ import shoal
 from shoal.format.schema import Schema
 from shoal.format.types import DataType, Field, parse, to_arrow
 
-ROWS = 3_000
+ROWS = 1_500
 SCALARS = [
     "BOOLEAN",
     "TINYINT",
@@ -58,7 +58,10 @@ CODECS = {
     "avro": ["zstd", "snappy", "deflate", "bzip2", "null"],
     "parquet": ["zstd", "snappy", "gzip", "lz4", "lz4_raw", "none"],
 }
-CASES = [(form, codec, keyed) for form, codecs in CODECS.items() for codec in codecs for keyed in (False, True)]
+CASES = [
+    (form, codec, keyed) for form, codecs in CODECS.items() for codec in codecs for keyed in (False, codec == "zstd")
+]
+CASES = list(dict.fromkeys(CASES))
 MIXED = {"file.format.per.level": "0:avro,5:orc", "file.compression.per.level": "0:snappy,5:zlib"}
 
 
@@ -152,6 +155,7 @@ def test_what_is_written_in_any_format_is_read_back_here(tmp_path: Path) -> None
 
 
 @pytest.mark.java
+@pytest.mark.timeout(900)
 def test_java_reads_every_format_and_codec_and_rewrites_it(java, tmp_path: Path) -> None:
     made = {name_of(*c): make(tmp_path, name_of(*c), c[2], c[0], {"file.compression": c[1]}) for c in CASES}
     thin = {"data-file.thin-mode": "true", **MIXED}
