@@ -9,7 +9,7 @@ nanoseconds of a day are never negative. Invariant: no value wraps around; other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,23 +89,23 @@ def encode_leaves(a: pa.Array, t: DataType, target: pa.DataType) -> pa.Array:
     return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=nulls)
 
 
-def paths(fields: Sequence[Field]) -> set[str]:
-    """The Parquet paths of the INT96 leaves of these columns."""
-    return {p for f in fields for p in _paths(f.name, f.type)}
+def leaves(fields: Sequence[Field]) -> dict[str, DataType]:
+    """The leaves of these columns by their Parquet paths."""
+    return {path: t for f in fields for path, t in _leaves(f.name, f.type)}
 
 
-def _paths(at: str, t: DataType) -> list[str]:
-    if is_int96(t):
-        return [at]
+def _leaves(at: str, t: DataType) -> Iterator[tuple[str, DataType]]:
     if t.root == "ROW":
-        return [p for f in t.fields for p in _paths(f"{at}.{f.name}", f.type)]
-    if t.root == "ARRAY":
+        for f in t.fields:
+            yield from _leaves(f"{at}.{f.name}", f.type)
+    elif t.root == "ARRAY":
         assert t.element is not None
-        return _paths(f"{at}.list.element", t.element)
-    if t.root in ("MAP", "MULTISET"):
-        key, value = map_parts(t)
-        return [*_paths(f"{at}.key_value.key", key), *_paths(f"{at}.key_value.value", value)]
-    return []
+        yield from _leaves(f"{at}.list.element", t.element)
+    elif t.root in ("MAP", "MULTISET"):
+        for name, inner in zip(("key", "value"), map_parts(t)):
+            yield from _leaves(f"{at}.key_value.{name}", inner)
+    else:
+        yield at, t
 
 
 class Int96Sink:
@@ -116,7 +116,7 @@ class Int96Sink:
 
     closed = False
 
-    def __init__(self, sink: Sink | pa.NativeFile, paths: set[str]) -> None:
+    def __init__(self, sink: Sink | pa.NativeFile, paths: Collection[str]) -> None:
         self._sink = sink
         self._paths = paths
         self._held: bytearray | None = None
@@ -152,8 +152,8 @@ class Int96Sink:
     def hold_footer(self) -> None:
         self._held = bytearray()
 
-    def finish(self) -> bytes:
-        """Write the end of the file; returns a file of nothing but the footer, as pyarrow made it."""
+    def finish(self) -> None:
+        """Write the end of the file."""
         assert self._held is not None
         held = bytes(self._held)
         length = int.from_bytes(held[-8:-4], "little")
@@ -162,10 +162,9 @@ class Int96Sink:
         changed = thrift.write_struct(_declared_int96(footer, self._paths))
         self._sink.write(held[: -8 - length] + changed + len(changed).to_bytes(4, "little") + MAGIC)
         self._at += len(changed) - length
-        return MAGIC + held[-8 - length :]
 
 
-def _declared_int96(footer: thrift.Struct, paths: set[str]) -> thrift.Struct:
+def _declared_int96(footer: thrift.Struct, paths: Collection[str]) -> thrift.Struct:
     for element in footer[SCHEMA].value.items:
         if element.get(TYPE) == thrift.i32(FIXED) and element.get(TYPE_LENGTH) == thrift.i32(WIDTH):
             element[TYPE] = thrift.i32(INT96)
