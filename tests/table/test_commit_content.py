@@ -11,7 +11,19 @@ from shoal.format.manifest import entries_of
 from shoal.table.commit import Commit
 from shoal.table.index_entries import combined
 from tests.table.commits import (
-    file, globally, hashes, indexes, metadata_files, named_files, names, part, plain, snapshots, staged, table, vectors,
+    file,
+    globally,
+    hashes,
+    indexes,
+    metadata_files,
+    named_files,
+    names,
+    part,
+    plain,
+    snapshots,
+    staged,
+    table,
+    vectors,
 )  # fmt: skip
 
 A, B = part("a"), part("b")
