@@ -77,6 +77,8 @@ class BaseFiles:
     def _carried(self, latest: Snapshot) -> dict[_Identity, Entry]:
         """The entries of the last try with the changes since. An overwrite may have replaced the base as a whole."""
         assert self._at is not None and self._whole is not None
+        if latest.id <= self._at.id:  # a snapshot was rolled back
+            return self._read(latest)
         found = dict(self._whole)
         try:
             for i in range(self._at.id + 1, latest.id + 1):

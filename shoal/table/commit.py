@@ -120,6 +120,7 @@ class Commit:
         new, spec = staged.appended(), Partitions(table, None if partition is None else [partition])
         for e in new.entries:
             if e.partition not in spec:
+                self.abort(staged)
                 raise BadRequest(
                     f"{table.name}: rows of {table.partition_path(e.partition)} do not belong to the partition "
                     f"{partition} that is overwritten"
@@ -133,7 +134,10 @@ class Commit:
             new = Content(new.kind, lifted(table, new.entries), (), new.indexes)
         if "append" not in self._made and not (dynamic and not new.entries):
             self._make("append", self._replacing(chosen, new, identifier, staged, operation), staged)
-        dropped = self._compaction(staged, identifier, operation, changelog=False, alone=False)
+        # compactions of an overwrite work on its own new files
+        dropped = self._compaction(
+            staged, identifier, operation, changelog=False, alone=False, since=self._made.get("append")
+        )
         for c in staged.changes:
             for f in (*c.changelog_files, *c.compact_changelog):
                 _delete(table.file_at(c.partition, c.bucket, f))
@@ -285,7 +289,7 @@ class Commit:
 
     def _compaction(
         self, staged: Staged, identifier: int, operation: str | None, *, alone: bool, changelog: bool = True,
-        keep_files: bool = False,
+        keep_files: bool = False, since: int | None = None,
     ) -> str | None:  # fmt: skip
         """Make the snapshot of the compactions; why they were dropped, if they were."""
         compacted = staged.compacted()
@@ -294,7 +298,7 @@ class Commit:
         if compacted.empty or "compact" in self._made:
             return None
         order = Order(
-            lambda _: compacted, self._checks.of(compacted, staged.base_snapshot, checked=True), identifier,
+            lambda _: compacted, self._checks.of(compacted, since or staged.base_snapshot, checked=True), identifier,
             _watermark(staged), staged.properties, operation,
         )  # fmt: skip
         try:
