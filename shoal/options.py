@@ -190,6 +190,12 @@ class Options:
         return self._str("file.format")
 
     @property
+    def formats_by_level(self) -> dict[int, str]:
+        """Levels whose files have another format than `file.format`."""
+        formats = cast("Mapping[str, str]", self.get("file.format.per.level") or {})
+        return {int(level): kind.lower() for level, kind in formats.items() if kind.lower() != self.file_format}
+
+    @property
     def file_compression(self) -> str:
         return self._str("file.compression")
 
@@ -222,6 +228,10 @@ class Options:
         """'none', 'counts', 'full' or 'truncate(n)': for one column, or for the table."""
         own = self.get(f"fields.{column}.stats-mode") if column is not None else None
         return cast("str | None", own) or self._str("metadata.stats-mode")
+
+    def column_stats_mode(self, column: str) -> str | None:
+        """The mode of one column, where it has one of its own."""
+        return cast("str | None", self.get(f"fields.{column}.stats-mode"))
 
     @property
     def stats_dense_store(self) -> bool:
