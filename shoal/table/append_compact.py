@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction of tables without a primary key: files read one after the other and written as fewer, larger ones.
 
-A `Task` says which files become one; `rewrite` carries it out; `compact_append` is the dedicated job, `t.maintain.compact`.
-Rows that a deletion vector marks are left out and their vectors forgotten; rows of a row-tracking table take their ids
-and sequence numbers with them into the file. Agrees with: AppendCompactTask, AppendTableCompactor,
+A `Task` says which files become one, `rewrite` carries it out, `compact_append` is the dedicated job. Rows that
+a deletion vector marks are left out and their vectors forgotten; rows of a row-tracking table take their ids and
+sequence numbers with them into the file. Agrees with: AppendCompactTask, AppendTableCompactor,
 BaseAppendFileStoreWrite.compactRewrite, RowDataFileSequenceNumberTracker (2.0.0). Invariant: the rows of a bucket keep
 their order; nothing is visible until a commit says so, and a failure deletes what was written.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from shoal.errors import NotFound, Unsupported
 from shoal.format.datafile import COMPACT, DataFile, Entry
 from shoal.format.deletion_vectors import INDEX_TYPE
-from shoal.format.index_manifest import DELETE, IndexEntry
+from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.schema import SEQUENCE_NUMBER
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
@@ -179,20 +179,12 @@ def forget(
     at: Bucket, vectors: Vectors, files: Sequence[DataFile]
 ) -> tuple[tuple[IndexEntry, ...], tuple[IndexEntry, ...]]:
     """(new index entries, those that go) once `files` are gone: their vectors go, what lay beside them is kept."""
-    from shoal.table.deletion_writer import write_vectors
-
-    touched = vectors.touched(files)
-    if not touched:
-        return (), ()
-    table, gone = at.table, {f.file_name for f in files}
-    whole = table.options.bucket > 0
-    opened = BucketFiles(table, at.partition, at.bucket, ())
-    kept = Vectors(vectors.entries if whole else touched).deletions
-    left = {name: opened.vector(d) for name, d in kept.items() if name not in gone}
-    if whole:  # a bucket has one index file: the new one replaces it, even when it holds nothing
-        return tuple(write_vectors(table, at.partition, at.bucket, left)), ()
-    new = tuple(write_vectors(table, at.partition, at.bucket, left)) if left else ()
-    return new, tuple(e._replace(kind=DELETE) for e in touched)
+    if vectors.touched(files):
+        raise Unsupported(
+            f"{at.table.name}: compacting files whose rows are marked as deleted is not supported yet",
+            hint="CALL sys.compact in Flink or Spark does it",
+        )
+    return (), ()
 
 
 def discard(at: Bucket, done: Compacted) -> None:

@@ -20,6 +20,7 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, pick, should_wait
 from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.table.append_bucket_writer import AppendBucketWriter
 from shoal.table.compact import Bucket, Compacted, compact, discard
 from shoal.table.staged import BucketChanges
 
@@ -192,6 +193,23 @@ class BucketWriter:
             kept = (f for f in changes.compact_after if f.file_name not in old)
             for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
                 self.table.store.delete(self.at.spec.folder + f.file_name)
+
+
+AnyBucketWriter = BucketWriter | AppendBucketWriter
+
+
+def bucket_writer_of(
+    table: Table,
+    partition: bytes,
+    bucket: int,
+    total_buckets: int,
+    spec: FileSpec,
+    live: Sequence[DataFile],
+    next_sequence: int,
+) -> AnyBucketWriter:
+    """The writer of a bucket: of rows by key, or of rows in the order they come."""
+    kind = BucketWriter if table.primary_key else AppendBucketWriter
+    return kind(table, partition, bucket, total_buckets, spec, live, next_sequence)
 
 
 def check_bucket_count(table: Table, count: int, there: set[int]) -> None:
