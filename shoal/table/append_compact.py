@@ -11,7 +11,7 @@ their order; nothing is visible until a commit says so, and a failure deletes wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.errors import NotFound, Unsupported
@@ -22,7 +22,7 @@ from shoal.format.manifest import entries_of
 from shoal.format.schema import SEQUENCE_NUMBER
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.lsm.append_pick import AppendPolicy, Waiting, append_policy, pick_full, pick_next, pick_round, worth
-from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.lsm.rolling import RollingWriter
 from shoal.table.commit import Commit
 from shoal.table.compact import Bucket, Compacted
 from shoal.table.deletions import Deletion, Deletions
@@ -102,11 +102,13 @@ def rewrite(at: Bucket, files: Sequence[DataFile], deletions: Deletions) -> list
     """The rows of the files, one file after the other, in new files; what is marked as deleted is left out."""
     table = at.table
     tracked = table.options.row_tracking
-    spec = _tracked_spec(table, at.spec) if tracked else at.spec
     fields = [*table.schema.fields, *(TRACKED if tracked else ())]
     opened = BucketFiles(table, at.partition, at.bucket, fields, deletions=deletions)
     size = sum(f.file_size for f in files)
-    writer = RollingWriter(spec, source=COMPACT, first_sequence=files[0].min_sequence, expected_bytes=size)
+    writer = RollingWriter(
+        at.spec, source=COMPACT, first_sequence=files[0].min_sequence, expected_bytes=size,
+        columns=(*table.schema.fields, *STORED) if tracked else None,
+    )  # fmt: skip
     bounds = _SequenceBounds()
     try:
         for batch in opened.batches(files, _ROWS, threads=True):
@@ -117,12 +119,7 @@ def rewrite(at: Bucket, files: Sequence[DataFile], deletions: Deletions) -> list
     except BaseException:
         writer.abort()
         raise
-    return bounds.told(written, spec.schema.names) if tracked else written
-
-
-def _tracked_spec(table: Table, spec: FileSpec) -> FileSpec:
-    """Files that store the ids and sequence numbers of their rows."""
-    return replace(spec, schema=replace(table.schema, fields=(*table.schema.fields, *STORED)), parquet=None)
+    return bounds.told(written) if tracked else written
 
 
 class _SequenceBounds:
@@ -138,8 +135,8 @@ class _SequenceBounds:
             bounds = pc.min_max(batch.column(SEQUENCE_NUMBER.name))
             self._batches.append((batch.num_rows, bounds["min"].as_py(), bounds["max"].as_py()))
 
-    def told(self, files: Sequence[DataFile], columns: Sequence[str]) -> list[DataFile]:
-        """The files with their bounds, and the columns that say that ids are stored."""
+    def told(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """The files with their bounds."""
         out = []
         at, start = 0, 0  # the next batch, and the row that it starts at
         end = 0
@@ -154,7 +151,7 @@ class _SequenceBounds:
                 at -= 1
                 start -= self._batches[at][0]
             low, high = min(b[1] for b in here), max(b[2] for b in here)
-            out.append(f._replace(min_sequence=low, max_sequence=high, write_cols=tuple(columns)))
+            out.append(f._replace(min_sequence=low, max_sequence=high))
         return out
 
 
