@@ -382,7 +382,7 @@ def test_the_default_value_never_says_anything() -> None:
         ("fields.c.map.storage-layout", "shared-shredding", "refuses-write"),
         ("scan.partitions", "max_pt()", None),
         ("postpone.merge-on-read", "true", None),
-        ("manifest.format", "orc", "refuses-write"),
+        ("manifest.format", "orc", None),
         ("type", "format-table", None),
         ("query-auth.enabled", "true", "refuses-read"),
         ("blob-field", "b", "refuses-write"),

@@ -48,6 +48,7 @@ class Commit:
     """Commits for one commit user. Not for several threads."""
 
     def __init__(self, table: Table, commit_user: str, rng: random.Random | None = None) -> None:
+        manifest.check(table.options.manifest_compression, table.options.manifest_format)
         self.table = table
         self.user = commit_user
         self._meta = table.metadata
@@ -355,7 +356,8 @@ class Commit:
 
     def _write_manifest(self, entries: Sequence[Coded]) -> ManifestMeta:
         name = f"manifest-{self._uuid}-{next(self._manifests)}"
-        data = manifest.write_entries([e.data for e in entries], self.table.options.manifest_compression)
+        o = self.table.options
+        data = manifest.write_entries([e.data for e in entries], o.manifest_compression, o.manifest_format)
         add_file(self._store, paths.manifest(name), data)
         if self._kept_count + len(entries) <= _KEPT_ENTRIES:
             self._kept[name] = list(entries)
@@ -364,7 +366,8 @@ class Commit:
 
     def _write_list(self, metas: Sequence[ManifestMeta]) -> tuple[str, int]:
         name = f"manifest-list-{self._uuid}-{next(self._lists)}"
-        data = manifest.encode_list(metas, self.table.options.manifest_compression)
+        o = self.table.options
+        data = manifest.encode_list(metas, o.manifest_compression, o.manifest_format)
         add_file(self._store, paths.manifest(name), data)
         return name, len(data)
 

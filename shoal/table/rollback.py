@@ -281,7 +281,9 @@ class _Attempt:
             group.append(e)
             size += len(e.data)
             if size >= limit or i == len(encoded) - 1:
-                data = manifest.write_entries([g.data for g in group], options.manifest_compression)
+                data = manifest.write_entries(
+                    [g.data for g in group], options.manifest_compression, options.manifest_format
+                )
                 out.append(meta_of(self._add("manifest", data), len(data), group, types))
                 group, size = [], 0
         return out
