@@ -302,6 +302,18 @@ class Options:
         return self._int("compaction.min.file-num")
 
     @property
+    def compaction_delete_ratio(self) -> float:
+        return cast(float, self.get("compaction.delete-ratio-threshold"))
+
+    @property
+    def compaction_file_limit(self) -> int:
+        return self._int("compaction.file-num-limit")
+
+    @property
+    def force_rewrite_all(self) -> bool:
+        return self._bool("compaction.force-rewrite-all-files")
+
+    @property
     def force_compact(self) -> bool:
         return self._bool("commit.force-compact")
 

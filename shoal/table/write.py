@@ -23,7 +23,7 @@ from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
 from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
-from shoal.table.bucket_writer import BucketWriter, check_bucket_count
+from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count
 from shoal.table.buckets import Group, route, total_buckets
 from shoal.table.commit import Commit
 from shoal.table.new_files import NewFiles, new_uuid
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from shoal.table.table import Table
 
-_Job = tuple[BucketWriter, Group, int]  # a bucket, its rows, their first sequence number
+_Job = tuple[AnyBucketWriter, Group, int]  # a bucket, its rows, their first sequence number
 _Flush = Callable[[_Job], list[DataFile]]
 
 # A flush holds the buffer, the rows of the buckets it encodes, and Parquet pages.
@@ -68,7 +68,7 @@ class Write:
         self._buffer_limit = limit
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
-        self._writers: dict[tuple[bytes, int], BucketWriter] = {}
+        self._writers: dict[tuple[bytes, int], AnyBucketWriter] = {}
         self._live: pa.Table | None = None
         self._base = 0
         self._sequences: dict[tuple[bytes, int], int] = {}
@@ -224,14 +224,14 @@ class Write:
             part = merge_unsorted(part, self.table.rules)
         return part.to_batches(max_chunksize=BATCH_ROWS)
 
-    def _writer(self, group: Group) -> BucketWriter:
+    def _writer(self, group: Group) -> AnyBucketWriter:
         key = (group.partition, group.bucket)
         found = self._writers.get(key)
         if found is None:
             live, newest = self._restore(group.partition, group.bucket)
             spec = self._files.spec(group.partition, group.bucket)
             first = max(self._sequences.get(key, 0), newest + 1)
-            found = BucketWriter(self.table, *key, self._count, spec, live, first)
+            found = bucket_writer_of(self.table, *key, self._count, spec, live, first)
             self._writers[key] = found
         return found
 
@@ -256,7 +256,7 @@ class Write:
         check_bucket_count(self.table, self._count, there)
         here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), bucket))
         newest = pc.max(narrow.filter(here).column("max_sequence")).as_py()
-        if newest is None or self.table.options.write_only or not self.table.primary_key:
+        if newest is None or self.table.options.write_only:
             return [], -1 if newest is None else newest
         return [e.file for e in entries_of(self._live.filter(here))], newest
 
