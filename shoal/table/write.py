@@ -23,7 +23,7 @@ from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
 from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
-from shoal.table.bucket_writer import BucketWriter, check_bucket_count
+from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count
 from shoal.table.buckets import UNAWARE, Group, router_of
 from shoal.table.commit import Commit
 from shoal.table.new_files import NewFiles, new_uuid
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from shoal.table.table import Table
 
-_Job = tuple[BucketWriter, Group, int]  # a bucket, its rows, their first sequence number
+_Job = tuple[AnyBucketWriter, Group, int]  # a bucket, its rows, their first sequence number
 _Flush = Callable[[_Job], list[DataFile]]
 
 # A flush holds the buffer, the rows of the buckets it encodes, and Parquet pages.
@@ -71,7 +71,8 @@ class Write:
         self._buffer_limit = limit
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
-        self._writers: dict[tuple[bytes, int], BucketWriter] = {}
+        self._routed: tuple[pa.Table, list[Group], int] | None = None
+        self._writers: dict[tuple[bytes, int], AnyBucketWriter] = {}
         self._live: pa.Table | None = None
         self._base = 0
         self._sequences: dict[tuple[bytes, int], int] = {}
@@ -163,17 +164,21 @@ class Write:
         """Write the buffered rows to files. Called by itself when the buffer is full and at every commit."""
         import pyarrow as pa
 
-        if not self._buffer:
-            return
-        rows = pa.Table.from_batches(self._buffer).combine_chunks()
-        rows, groups = self._router.route(rows)
+        if self._routed is None:
+            if not self._buffer:
+                return
+            arrived = pa.Table.from_batches(self._buffer).combine_chunks()
+            # after a failure the rows are still here for another try, placed as they are: a key moves once
+            self._routed = (*self._router.route(arrived), self._buffered)
+            self._buffer, self._buffered = [], 0
+        rows, groups, size = self._routed
         writers = [self._writer(g) for g in groups]
         for w in writers:
             w.brake(self._scheduler, at_commit=False)
         words = None
         if self.table.primary_key and not self.table.rules.sequence_fields:
             words = [w for k in self.table.schema.trimmed_keys for w in column_words(rows.column(k).combine_chunks())]
-        bytes_a_row = max(1.0, self._buffered / rows.num_rows)
+        bytes_a_row = max(1.0, size / max(1, rows.num_rows))
         jobs = [(w, g, w.take_sequences(len(g.rows))) for w, g in zip(writers, groups)]
 
         def one(job: _Job) -> list[DataFile]:
@@ -182,12 +187,11 @@ class Write:
             return writer.flush(batches, first, int(bytes_a_row * len(group.rows)))
 
         done = self._each(one, jobs, parallel=rows.num_rows >= _PARALLEL_ROWS)
-        # only now: after a failure the rows are still here, for another try
-        self._buffer = []
-        self._budget.release(self._buffered)
-        self._buffered = 0
+        self._routed = None
+        self._budget.release(size)
         for (writer, _, _), files in zip(jobs, done):
             writer.add(files)
+        self.flush()  # what came after a failure
 
     def _each(self, one: _Flush, jobs: Sequence[_Job], *, parallel: bool) -> list[list[DataFile]]:
         """Flush every bucket; when one fails, delete the files of the others."""
@@ -230,7 +234,7 @@ class Write:
             part = merge_unsorted(part, self.table.rules)
         return part.to_batches(max_chunksize=BATCH_ROWS)
 
-    def _writer(self, group: Group) -> BucketWriter:
+    def _writer(self, group: Group) -> AnyBucketWriter:
         key = (group.partition, group.bucket)
         found = self._writers.get(key)
         if found is None:
@@ -238,7 +242,7 @@ class Write:
             files = self._late_files if group.bucket == POSTPONED and self._late_files else self._files
             spec = files.spec(group.partition, group.bucket)
             first = max(self._sequences.get(key, 0), newest + 1)
-            found = BucketWriter(writing(self.table), *key, group.total_buckets, spec, live, first)
+            found = bucket_writer_of(writing(self.table), *key, group.total_buckets, spec, live, first)
             self._writers[key] = found
         return found
 
@@ -265,7 +269,7 @@ class Write:
         check_bucket_count(self.table, group.total_buckets, there)
         here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), group.bucket))
         newest = pc.max(narrow.filter(here).column("max_sequence")).as_py()
-        if newest is None or self.table.options.write_only or not self.table.primary_key:
+        if newest is None or self.table.options.write_only:
             return [], -1 if newest is None else newest
         return [e.file for e in entries_of(self._live.filter(here))], newest
 
@@ -394,8 +398,8 @@ class Write:
     def _drop(self) -> None:
         """Forget rows and files that were written for nothing."""
         self._buffer = []
-        self._budget.release(self._buffered)
-        self._buffered = 0
+        self._budget.release(self._buffered + (self._routed[2] if self._routed else 0))
+        self._buffered, self._routed = 0, None
         self._forget()
 
     # ---- end
