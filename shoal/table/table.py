@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from shoal.table.maintain import Maintain
     from shoal.table.references import Branches, Tags
     from shoal.table.rollback import RolledBack
+    from shoal.table.row_changes import Changed
     from shoal.table.scan import Scan
     from shoal.table.schema_change import Change
     from shoal.table.stream import Changes, Follow
@@ -291,6 +292,42 @@ class Table:
 
         check(self.schema.options, "write", has_primary_key=bool(self.primary_key))
         return Write(self, commit_user)
+
+    def delete(self, where: str | pc.Expression | None = None) -> Changed:
+        """Delete the rows that `where` is true for, all of them without it. One commit.
+
+        Whole partitions are dropped; else primary-key tables get deletes by key (the merge engine must take them),
+        other tables a mark on each row (`deletion-vectors.enabled`) or files written again.
+        """
+        from shoal.table.delete import delete
+
+        return delete(self, where)
+
+    def update(
+        self,
+        set: Mapping[str, Any],  # noqa: A002  SQL's word
+        where: str | pc.Expression | None = None,
+    ) -> Changed:
+        """Give columns of the rows that `where` is true for new values. One commit.
+
+        `t.update({"price": pc.field("price") * 2, "state": "old"}, where="id < 5")`: constants, or Arrow expressions
+        over the row's old values.
+        """
+        from shoal.table.update import update
+
+        return update(self, set, where)
+
+    def merge(self, source: Any, on: str | Sequence[str] | Mapping[str, str], **clauses: Any) -> Changed:
+        """Let the rows of `source` meet those of the table by the columns `on`; clauses say what becomes of them.
+
+        `t.merge(rows, on="id", when_matched_update=True, when_not_matched_insert=True)` is an upsert. Updates and
+        inserts take True (the columns of both sides that have one name) or {column: value}; deletes take True or a
+        condition. Expressions name columns of the source `pc.field("source.x")`. Also `when_matched_delete`,
+        `when_not_matched_by_source_update` and `_delete`. One commit.
+        """
+        from shoal.table.merge_into import merge
+
+        return merge(self, source, on, **clauses)
 
     def alter(self, changes: Sequence[Change] = (), **asked: Any) -> Table:
         """Change the schema; the table with the new one. This object keeps the old one.
