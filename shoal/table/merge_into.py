@@ -270,7 +270,7 @@ class _Joined:
                 if taken.any():
                     assert c.values is not None
                     parts.append(assigned(self.table, c.values, rows.filter(pa.array(taken)), keep=False))
-        return pa.Table.from_batches(parts, self.table.arrow_schema) if parts else self.table.arrow_schema.empty_table()
+        return pa.Table.from_batches(parts) if parts else self.table.arrow_schema.empty_table()
 
 
 class _KeyIndex:
