@@ -10,7 +10,7 @@ their order; nothing is visible until a commit says so, and a failure deletes wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,11 +73,6 @@ class Vectors:
     def index_of(self) -> dict[str, str]:
         """The index file that holds the vector of each data file."""
         return {r.file_name: e.file_name for e in self.entries for r in e.dv_ranges or ()}
-
-    def touched(self, files: Iterable[DataFile]) -> tuple[IndexEntry, ...]:
-        """The index files that hold vectors of these data files."""
-        names = {f.file_name for f in files}
-        return tuple(e for e in self.entries if any(r.file_name in names for r in e.dv_ranges or ()))
 
 
 def policy_of(table: Table) -> AppendPolicy:
@@ -183,12 +178,13 @@ def forget(
     at: Bucket, vectors: Vectors, files: Sequence[DataFile]
 ) -> tuple[tuple[IndexEntry, ...], tuple[IndexEntry, ...]]:
     """(new index entries, those that go) once `files` are gone: their vectors go, what lay beside them is kept."""
-    if vectors.touched(files):
-        raise Unsupported(
-            f"{at.table.name}: compacting files whose rows are marked as deleted is not supported yet",
-            hint="CALL sys.compact in Flink or Spark does it",
-        )
-    return (), ()
+    if not vectors.entries:
+        return (), ()
+    from shoal.table.deletion_writer import vectors_of
+
+    held = vectors_of(at.table, at.partition, at.bucket, vectors.entries)
+    new, old = held.remove([f.file_name for f in files]).write()
+    return tuple(new), tuple(old)
 
 
 def discard(at: Bucket, done: Compacted) -> None:
