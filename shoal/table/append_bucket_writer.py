@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from shoal.budget import Budget
 from shoal.clock import Scheduler
 from shoal.format.datafile import DataFile
+from shoal.format.deletion_vectors import INDEX_TYPE
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.append_pick import after, in_order, pick_full, pick_next
 from shoal.lsm.rolling import FileSpec, RollingWriter
-from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of, vectors_of
+from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
 from shoal.table.compact import Bucket, Compacted
 from shoal.table.staged import BucketChanges
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class AppendBucketWriter:
-    """Made from the bucket's live files (where it compacts); fed by `flush`, emptied by `drain`."""
+    """Made from the bucket's live files and index files (where it compacts); fed by `flush`, emptied by `drain`."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class AppendBucketWriter:
         spec: FileSpec,
         live: Sequence[DataFile],
         next_sequence: int,
+        indexes: Sequence[IndexEntry] = (),
     ) -> None:
         self.table = table
         self.partition = partition
@@ -52,7 +54,7 @@ class AppendBucketWriter:
         self._policy = policy_of(table)
         self._compacts = table.options.bucket > 0 and not table.options.write_only
         self._queue = in_order(live) if self._compacts else ()
-        self._vectors = self._held() if self._queue else Vectors()
+        self._vectors = Vectors(tuple(e for e in indexes if e.index_type == INDEX_TYPE) if self._compacts else ())
         self._running: Future[Compacted] | None = None
         self._new: list[DataFile] = []
         self._new_indexes: list[IndexEntry] = []
@@ -60,13 +62,6 @@ class AppendBucketWriter:
         self._before: list[DataFile] = []
         self._after: list[DataFile] = []
         self._index: tuple[IndexEntry, ...] = ()
-
-    def _held(self) -> Vectors:
-        """The deletion vectors of the bucket; a commit that met newer ones is a conflict, so old ones do no harm."""
-        if not self.table.options.deletion_vectors:
-            return Vectors()
-        held = vectors_of(self.table, self.table.metadata.latest())
-        return held.get((self.partition, self.bucket), Vectors())
 
     @property
     def busy(self) -> bool:

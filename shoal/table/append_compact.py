@@ -209,8 +209,7 @@ def delete_files(at: Bucket, files: Sequence[DataFile], indexes: Sequence[IndexE
 def tasks(table: Table, snapshot: Snapshot, *, full: bool) -> Iterator[Task]:
     """What there is to compact in a snapshot, and why.
 
-    Buckets: with `full` as a forced compaction, else what an inline one would take. Without buckets: what a batch job
-    of Java's takes; with `full` also what its streaming job would take once it had waited long enough.
+    Buckets: with `full` as a forced compaction, else what an inline one would take. Without buckets there is one way.
     """
     if table.data_evolution:
         raise Unsupported(
@@ -226,11 +225,7 @@ def tasks(table: Table, snapshot: Snapshot, *, full: bool) -> Iterator[Task]:
         at = Bucket(table, partition, bucket, files.spec(partition, bucket))
         vectors = held.get((partition, bucket), Vectors())
         live = [e.file for e in entries]
-        chosen = (
-            _bucket(live, policy, vectors, full)
-            if table.options.bucket > 0
-            else _partition(live, policy, vectors, full)
-        )
+        chosen = _bucket(live, policy, vectors, full) if table.options.bucket > 0 else _partition(live, policy, vectors)
         for group, reason in chosen:
             yield Task(at, group, entries[0].total_buckets, reason, vectors)
 
@@ -260,9 +255,7 @@ def _bucket(
         picked, queue = pick_next(queue, policy)
 
 
-def _partition(
-    live: Sequence[DataFile], policy: AppendPolicy, vectors: Vectors, full: bool
-) -> Iterator[tuple[Files, str]]:
+def _partition(live: Sequence[DataFile], policy: AppendPolicy, vectors: Vectors) -> Iterator[tuple[Files, str]]:
     deletions = vectors.deletions
     counts = {name: d.cardinality for name, d in deletions.items()}
     index_of = vectors.index_of
@@ -272,9 +265,6 @@ def _partition(
         waiting = waiting.seen(looked_at[start : start + policy.file_limit])
         groups, waiting = pick_round(waiting, policy, index_of)
         yield from ((_arrival(g), _why(g, deletions)) for g in groups)
-    while full and not waiting.done:
-        groups, waiting = pick_round(waiting, policy, index_of)
-        yield from ((_arrival(g), f"{len(g)} files that were left") for g in groups)
 
 
 def _why(group: Files, deletions: Mapping[str, Deletion]) -> str:
@@ -287,11 +277,18 @@ def _arrival(group: Files) -> Files:
     return tuple(sorted(group, key=lambda f: (f.creation_ms or 0, f.first_row_id or 0, f.min_sequence, f.file_name)))
 
 
-def compact_append(table: Table, *, full: bool = False, dry_run: bool = False) -> CompactionReport:
+def compact_append(
+    table: Table,
+    *,
+    full: bool = False,
+    dry_run: bool = False,
+    commit_user: str | None = None,
+    checkpoint: int | None = None,
+) -> CompactionReport:
     """Compact what is worth it in one commit; `Conflict` when another writer took the same files meanwhile."""
     from shoal.table.maintain import CompactionReport
 
-    commit = Commit(table, new_uuid(table), table.rng)
+    commit = Commit(table, commit_user or new_uuid(table), table.rng)
     newest = commit.refresh()
     chosen = list(tasks(table, newest, full=full)) if newest else []
     planned = tuple(_planned(t) for t in chosen)
@@ -312,7 +309,7 @@ def compact_append(table: Table, *, full: bool = False, dry_run: bool = False) -
         )
         for t, r in zip(chosen, done)
     )  # fmt: skip
-    committed = commit.commit(Staged(changes, newest.id), BATCH_IDENTIFIER)
+    committed = commit.commit(Staged(changes, newest.id), BATCH_IDENTIFIER if checkpoint is None else checkpoint)
     return CompactionReport(
         table.name,
         planned,

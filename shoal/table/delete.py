@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Unsupported
 from shoal.format.row import arrow_column, decode
-from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.options import check
 from shoal.table.assignments import Compute, columns_read, filtered, holds
-from shoal.table.commit import Commit
-from shoal.table.new_files import new_uuid
-from shoal.table.row_changes import Change, Changed, change_rows
+from shoal.table.row_changes import By, Change, Changed, change_rows
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -30,20 +27,20 @@ _DELETE = 3  # the row kind -D
 FORCE = "delete.force-produce-changelog"
 
 
-def delete(table: Table, where: str | pc.Expression | Compute | None = None) -> Changed:
+def delete(table: Table, where: str | pc.Expression | Compute | None = None, by: By = By()) -> Changed:
     """Delete the rows that `where` is true for, all rows without one."""
     check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
     scan, only = filtered(table, where)
     if not table.options.get(FORCE):
         if where is None:
-            return _truncate(table, None)
+            return _truncate(table, None, by)
         if scan.where is not None and set(scan.where_columns) <= set(table.schema.partition_keys):
-            return _drop(table, scan)
+            return _drop(table, scan, by)
     if table.primary_key:
         refuse_engine(table)
-        return _by_key(table, scan, only)
+        return _by_key(table, scan, only, by)
     change = Change(columns_read(table, scan, only), lambda rows: holds(only, rows))
-    return change_rows(table, scan, change, "DELETE")
+    return change_rows(table, scan, change, "DELETE", by=by)
 
 
 def refuse_engine(table: Table) -> None:
@@ -71,10 +68,10 @@ def refuse_engine(table: Table) -> None:
     raise Unsupported(f"{table.name}: merge engine '{engine}' does not support DELETE", hint=hint)
 
 
-def _by_key(table: Table, scan: Scan, only: Any) -> Changed:
+def _by_key(table: Table, scan: Scan, only: Any, by: By) -> Changed:
     import pyarrow as pa
 
-    commit = Commit(table, new_uuid(table), table.rng)
+    commit = by.commit(table)
     count = 0
     with table.write() as w:
         for batch in scan.to_batches():
@@ -85,19 +82,19 @@ def _by_key(table: Table, scan: Scan, only: Any) -> Changed:
         staged = w.prepare(wait=True)
         if not count:
             return Changed(table.name)
-        committed = commit.commit(staged, BATCH_IDENTIFIER, operation="DELETE")
+        committed = commit.commit(staged, by.identifier, operation="DELETE")
     return Changed(table.name, deleted=count, snapshot=committed.snapshots[-1])
 
 
-def _truncate(table: Table, partitions: list[dict[str, object]] | None) -> Changed:
-    commit = Commit(table, new_uuid(table), table.rng)
+def _truncate(table: Table, partitions: list[dict[str, object]] | None, by: By) -> Changed:
+    commit = by.commit(table)
     if commit.refresh() is None:
         return Changed(table.name)
-    made = commit.truncate(partitions)
+    made = commit.truncate(partitions, by.identifier)
     return Changed(table.name, deleted=None, snapshot=made.snapshots[-1])
 
 
-def _drop(table: Table, scan: Scan) -> Changed:
+def _drop(table: Table, scan: Scan, by: By) -> Changed:
     """Drop the partitions that the filter is true for: it says nothing about rows inside them."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -107,4 +104,4 @@ def _drop(table: Table, scan: Scan) -> Changed:
     values = [decode([f.type for f in fields], p, "partition") for p in there]
     columns = {f.name: arrow_column([v[i] for v in values], f.type) for i, f in enumerate(fields)}
     chosen = pa.table(columns).filter(scan.where).to_pylist() if there else []
-    return _truncate(table, chosen) if chosen else Changed(table.name)
+    return _truncate(table, chosen, by) if chosen else Changed(table.name)

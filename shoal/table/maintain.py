@@ -79,7 +79,7 @@ class Maintain:
     def compact(self, *, full: bool = False, dry_run: bool = False) -> CompactionReport:
         """Compact every bucket that needs it; with `full` everything goes to the highest level.
 
-        Tables without a primary key: small files become larger ones, with `full` also the few that are left over.
+        Tables without a primary key: small files become larger ones; without buckets `full` makes no difference.
         With `dry_run` nothing is written. `Conflict` when another writer compacted the same files meanwhile.
         """
         table = self.table

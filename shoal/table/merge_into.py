@@ -16,13 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import BadRequest, near
-from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.options import check
 from shoal.table.assignments import Compute, Mask, assigned, check_columns, holds
-from shoal.table.commit import Commit
 from shoal.table.delete import refuse_engine
-from shoal.table.new_files import new_uuid
-from shoal.table.row_changes import Change, Changed, Decision, change_rows, refuse_data_evolution
+from shoal.table.row_changes import By, Change, Changed, Decision, change_rows, refuse_data_evolution
 from shoal.table.rows import batches_of
 from shoal.table.update import places_rows, refuse_update
 
@@ -68,6 +65,7 @@ def merge(
     when_not_matched_insert: Mapping[str, Any] | bool | None = None,
     when_not_matched_by_source_update: Mapping[str, Any] | None = None,
     when_not_matched_by_source_delete: pc.Expression | Compute | bool | None = None,
+    by: By = By(),
 ) -> Changed:
     """Merge with one clause of each kind; deletes are asked before updates. See `merge_clauses` for more of them."""
     rows = _source(table, source)
@@ -92,10 +90,10 @@ def merge(
         tuple(sets(when_not_matched_insert, set())),
         (*deletes(when_not_matched_by_source_delete), *sets(when_not_matched_by_source_update, set())),
     )
-    return merge_clauses(table, rows, on, clauses)
+    return merge_clauses(table, rows, on, clauses, by)
 
 
-def merge_clauses(table: Table, source: Any, on: On, clauses: Clauses) -> Changed:
+def merge_clauses(table: Table, source: Any, on: On, clauses: Clauses, by: By = By()) -> Changed:
     """Merge by clauses. `on` names the key columns: of both sides, or those of the table with the source's."""
     check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
     rows = _source(table, source)
@@ -103,7 +101,7 @@ def merge_clauses(table: Table, source: Any, on: On, clauses: Clauses) -> Change
     _check(table, clauses)
     joined = _Joined(table, rows, pairs, clauses)
     if table.primary_key:
-        return _by_key(table, joined)
+        return _by_key(table, joined, by)
     refuse_data_evolution(table, "MERGE")
     updates = [c.values for c in (*clauses.matched, *clauses.not_matched_by_source) if c.values is not None]
     change = Change(
@@ -119,7 +117,7 @@ def merge_clauses(table: Table, source: Any, on: On, clauses: Clauses) -> Change
     if not (clauses.matched or clauses.not_matched_by_source):
         joined.look_up()  # nothing of the table changes: its rows only say which source rows are new
         change = Change((), lambda batch: np.zeros(batch.num_rows, np.bool_))
-    return change_rows(table, joined.scan, change, "MERGE", insert)
+    return change_rows(table, joined.scan, change, "MERGE", insert, by)
 
 
 def _source(table: Table, source: Any) -> pa.Table:
@@ -347,11 +345,11 @@ def _numbers(codes: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.i
     return np.where(known[at] == codes, at, -1)
 
 
-def _by_key(table: Table, joined: _Joined) -> Changed:
+def _by_key(table: Table, joined: _Joined, by: By) -> Changed:
     """Merge into a table with a primary key: new versions, deletes and new rows, all through one writer."""
     import pyarrow as pa
 
-    commit = Commit(table, new_uuid(table), table.rng)
+    commit = by.commit(table)
     deleted = updated = 0
     with table.write() as w:
         for batch in joined.scan.to_batches():
@@ -368,5 +366,5 @@ def _by_key(table: Table, joined: _Joined) -> Changed:
         staged = w.prepare(wait=True)
         if not (deleted or updated or new.num_rows):
             return Changed(table.name)
-        committed = commit.commit(staged, BATCH_IDENTIFIER, operation="MERGE")
+        committed = commit.commit(staged, by.identifier, operation="MERGE")
     return Changed(table.name, deleted, updated, new.num_rows, committed.snapshots[-1])

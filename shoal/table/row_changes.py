@@ -85,6 +85,21 @@ class Changed:
         return {n: getattr(self, n) for n in self.__slots__}
 
 
+@dataclass(frozen=True, slots=True)
+class By:
+    """Under which commit user and identifier a change is committed: its own, unless a job has one."""
+
+    commit_user: str | None = None
+    checkpoint: int | None = None
+
+    @property
+    def identifier(self) -> int:
+        return BATCH_IDENTIFIER if self.checkpoint is None else self.checkpoint
+
+    def commit(self, table: Table) -> Commit:
+        return Commit(table, self.commit_user or new_uuid(table), table.rng)
+
+
 @dataclass(slots=True)
 class _Made:
     """What has been written so far."""
@@ -104,7 +119,12 @@ def refuse_data_evolution(table: Table, what: str) -> None:
 
 
 def change_rows(
-    table: Table, scan: Scan, change: Change, operation: str, insert: Callable[[Write], int] | None = None
+    table: Table,
+    scan: Scan,
+    change: Change,
+    operation: str,
+    insert: Callable[[Write], int] | None = None,
+    by: By = By(),
 ) -> Changed:
     """Carry out a change of the rows that `scan` may find, and commit it with what `insert` adds."""
     refuse_data_evolution(table, operation)
@@ -114,7 +134,7 @@ def change_rows(
             f"{table.name}: {operation} of partition columns in a table with 'row-tracking.enabled'",
             hint="delete the rows and insert them again: they get new row ids",
         )
-    commit = Commit(table, new_uuid(table), table.rng)
+    commit = by.commit(table)
     writer_table = table.with_options({"write-only": True})
     made = _Made()
     with writer_table.write() as w:
@@ -130,7 +150,7 @@ def change_rows(
         return Changed(table.name)
     base = scan.snapshot
     staged = Staged(tuple(made.changes), base.id if base is not None else 0)
-    committed = commit.commit(staged, BATCH_IDENTIFIER, operation=operation)
+    committed = commit.commit(staged, by.identifier, operation=operation)
     return Changed(table.name, made.deleted, made.updated, inserted, committed.snapshots[-1])
 
 

@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.errors import BadRequest, Unsupported
-from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.options import check
 from shoal.table.assignments import Compute, Mask, assigned, check_columns, columns_read, filtered, holds
-from shoal.table.commit import Commit
-from shoal.table.new_files import new_uuid
-from shoal.table.row_changes import Change, Changed, Decision, change_rows
+from shoal.table.row_changes import By, Change, Changed, Decision, change_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +31,7 @@ def update(
     table: Table,
     set: Mapping[str, Any],  # noqa: A002  SQL's word
     where: str | pc.Expression | Compute | None = None,
+    by: By = By(),
 ) -> Changed:
     """Give columns new values: constants, Arrow expressions over the row's old values, or functions of batches."""
     check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
@@ -41,7 +39,7 @@ def update(
     scan, only = filtered(table, where)
     if table.primary_key:
         refuse_update(table, set)
-        return _by_key(table, scan, set, only)
+        return _by_key(table, scan, set, only, by)
 
     def decide(rows: pa.RecordBatch) -> Decision:
         import pyarrow as pa
@@ -52,7 +50,7 @@ def update(
 
     columns = columns_read(table, scan, only)
     change = Change(columns, lambda rows: holds(only, rows), decide, moves=places_rows(table, set))
-    return change_rows(table, scan, change, "UPDATE")
+    return change_rows(table, scan, change, "UPDATE", by=by)
 
 
 def places_rows(table: Table, columns: Mapping[str, Any]) -> bool:
@@ -74,10 +72,10 @@ def refuse_update(table: Table, columns: Mapping[str, Any]) -> None:
         raise Unsupported(f"{table.name}: merge engine '{engine}' does not support UPDATE")
 
 
-def _by_key(table: Table, scan: Scan, values: Mapping[str, Any], only: Any) -> Changed:
+def _by_key(table: Table, scan: Scan, values: Mapping[str, Any], only: Any, by: By) -> Changed:
     import pyarrow as pa
 
-    commit = Commit(table, new_uuid(table), table.rng)
+    commit = by.commit(table)
     count = 0
     with table.write() as w:
         for batch in scan.to_batches():
@@ -88,5 +86,5 @@ def _by_key(table: Table, scan: Scan, values: Mapping[str, Any], only: Any) -> C
         staged = w.prepare(wait=True)
         if not count:
             return Changed(table.name)
-        committed = commit.commit(staged, BATCH_IDENTIFIER, operation="UPDATE")
+        committed = commit.commit(staged, by.identifier, operation="UPDATE")
     return Changed(table.name, updated=count, snapshot=committed.snapshots[-1])

@@ -115,13 +115,15 @@ def test_a_table_without_buckets_packs_its_small_files() -> None:
     assert str(t.maintain.compact()) == "d.t: nothing to compact"
 
 
-def test_few_files_wait_unless_all_is_asked_for() -> None:
+def test_few_files_wait_until_fewer_are_enough() -> None:
     t = table(bucket=-1)
     commits(t, 3)
     assert t.maintain.compact().snapshot is None
-    assert t.maintain.compact(full=True).files_after == 1
-    assert sorted(ids(t)) == list(range(30))
     assert t.maintain.compact(full=True).snapshot is None
+    t = t.with_options({"compaction.min.file-num": 2})
+    assert t.maintain.compact().files_after == 1
+    assert sorted(ids(t)) == list(range(30))
+    assert t.maintain.compact().snapshot is None
 
 
 def test_partitions_are_packed_apart() -> None:
