@@ -15,7 +15,7 @@ from shoal.errors import Unsupported
 from shoal.format.row import arrow_column, decode
 from shoal.options import check
 from shoal.table.assignments import Compute, columns_read, filtered, holds
-from shoal.table.row_changes import By, Change, Changed, change_rows
+from shoal.table.row_changes import ALONE, By, Change, Changed, change_rows
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -27,7 +27,7 @@ _DELETE = 3  # the row kind -D
 FORCE = "delete.force-produce-changelog"
 
 
-def delete(table: Table, where: str | pc.Expression | Compute | None = None, by: By = By()) -> Changed:
+def delete(table: Table, where: str | pc.Expression | Compute | None = None, by: By = ALONE) -> Changed:
     """Delete the rows that `where` is true for, all rows without one."""
     check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
     scan, only = filtered(table, where)

@@ -19,7 +19,7 @@ from shoal.errors import BadRequest, near
 from shoal.options import check
 from shoal.table.assignments import Compute, Mask, assigned, check_columns, holds
 from shoal.table.delete import refuse_engine
-from shoal.table.row_changes import By, Change, Changed, Decision, change_rows, refuse_data_evolution
+from shoal.table.row_changes import ALONE, By, Change, Changed, Decision, change_rows, refuse_data_evolution
 from shoal.table.rows import batches_of
 from shoal.table.update import places_rows, refuse_update
 
@@ -65,7 +65,7 @@ def merge(
     when_not_matched_insert: Mapping[str, Any] | bool | None = None,
     when_not_matched_by_source_update: Mapping[str, Any] | None = None,
     when_not_matched_by_source_delete: pc.Expression | Compute | bool | None = None,
-    by: By = By(),
+    by: By = ALONE,
 ) -> Changed:
     """Merge with one clause of each kind; deletes are asked before updates. See `merge_clauses` for more of them."""
     rows = _source(table, source)
@@ -93,7 +93,7 @@ def merge(
     return merge_clauses(table, rows, on, clauses, by)
 
 
-def merge_clauses(table: Table, source: Any, on: On, clauses: Clauses, by: By = By()) -> Changed:
+def merge_clauses(table: Table, source: Any, on: On, clauses: Clauses, by: By = ALONE) -> Changed:
     """Merge by clauses. `on` names the key columns: of both sides, or those of the table with the source's."""
     check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
     rows = _source(table, source)

@@ -100,6 +100,9 @@ class By:
         return Commit(table, self.commit_user or new_uuid(table), table.rng)
 
 
+ALONE = By()
+
+
 @dataclass(slots=True)
 class _Made:
     """What has been written so far."""
@@ -124,7 +127,7 @@ def change_rows(
     change: Change,
     operation: str,
     insert: Callable[[Write], int] | None = None,
-    by: By = By(),
+    by: By = ALONE,
 ) -> Changed:
     """Carry out a change of the rows that `scan` may find, and commit it with what `insert` adds."""
     refuse_data_evolution(table, operation)

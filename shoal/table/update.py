@@ -15,7 +15,7 @@ import numpy as np
 from shoal.errors import BadRequest, Unsupported
 from shoal.options import check
 from shoal.table.assignments import Compute, Mask, assigned, check_columns, columns_read, filtered, holds
-from shoal.table.row_changes import By, Change, Changed, Decision, change_rows
+from shoal.table.row_changes import ALONE, By, Change, Changed, Decision, change_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ def update(
     table: Table,
     set: Mapping[str, Any],  # noqa: A002  SQL's word
     where: str | pc.Expression | Compute | None = None,
-    by: By = By(),
+    by: By = ALONE,
 ) -> Changed:
     """Give columns new values: constants, Arrow expressions over the row's old values, or functions of batches."""
     check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
