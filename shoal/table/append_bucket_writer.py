@@ -51,6 +51,8 @@ class AppendBucketWriter:
         self.at = Bucket(table, partition, bucket, spec)
         self.next_sequence = next_sequence
         self.stale = False
+        self.compactions: list[Compacted] = []
+        """What compactions of this checkpoint did, for reports."""
         self._policy = policy_of(table)
         self._compacts = table.options.bucket > 0 and not table.options.write_only
         self._queue = in_order(live) if self._compacts else ()
@@ -123,6 +125,7 @@ class AppendBucketWriter:
             return
         finished, self._running = self._running, None
         result = finished.result()
+        self.compactions.append(result)
         outputs = {f.file_name for f in self._after}
         passing = [f for f in result.before if f.file_name in outputs]
         # outputs of a compaction of this same checkpoint never become visible
@@ -172,6 +175,7 @@ class AppendBucketWriter:
         for staged in (self._new, self._before, self._after, self._new_indexes, self._deleted_indexes):
             staged.clear()
         self._index = ()
+        self.compactions = []
         return changes
 
     def abandon(self, scheduler: Scheduler) -> None:

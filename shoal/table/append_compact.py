@@ -30,6 +30,7 @@ from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.row_tracking import STORED, TRACKED
 from shoal.table.runs import BucketFiles
 from shoal.table.staged import BucketChanges, Staged
+from shoal.table.upkeep import Keeper
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -309,7 +310,10 @@ def compact_append(
         )
         for t, r in zip(chosen, done)
     )  # fmt: skip
-    committed = commit.commit(Staged(changes, newest.id), BATCH_IDENTIFIER if checkpoint is None else checkpoint)
+    identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
+    committed = commit.commit(Staged(changes, newest.id), identifier)
+    # as Java: the job that compacts a write-only table also does its upkeep
+    committed = Keeper(table.with_options({"write-only": False})).after(committed, identifier)
     return CompactionReport(
         table.name,
         planned,
@@ -319,6 +323,7 @@ def compact_append(
         bytes_written=sum(r.bytes_written for r in done),
         seconds=sum(r.seconds for r in done),
         snapshot=committed.snapshots[-1],
+        upkeep=committed.upkeep,
     )
 
 

@@ -29,6 +29,7 @@ from shoal.table.commit import Commit
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.rows import BATCH_ROWS, batches_of, conform
 from shoal.table.staged import Committed, Staged
+from shoal.table.upkeep import Keeper
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,6 +76,7 @@ class Write:
         self._files = NewFiles(table)
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
+        self.keeper = Keeper(table, self._scheduler)
 
     # ---- rows
 
@@ -274,7 +276,7 @@ class Write:
         staged = self.prepare(wait=checkpoint is None, watermark=watermark, properties=properties)
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
-            committed = self._commit.commit(staged, identifier, force_snapshot=self._empty_too)
+            committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
         except CommitUnknown:
             self._unclear = (staged, identifier)
             raise
@@ -282,7 +284,11 @@ class Write:
             self._forget()
             raise
         self._after(committed, checkpoint)
-        return committed
+        return self.keeper.after(committed, identifier)
+
+    def _forced(self, identifier: int) -> bool:
+        """Whether a commit without changes makes a snapshot all the same."""
+        return self._empty_too or self.keeper.wants_snapshot(identifier, self._commit.refresh)
 
     def _again(self, checkpoint: int | None) -> Committed:
         """The outcome of the last commit is unclear: settle that one before anything else."""
@@ -293,10 +299,10 @@ class Write:
                 f"{self.table.name}: the outcome of checkpoint {identifier} is still unclear",
                 hint="commit that checkpoint again first",
             )
-        committed = self._commit.commit(staged, identifier, force_snapshot=self._empty_too)
+        committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
         self._unclear = None
         self._after(committed, checkpoint)
-        return committed
+        return self.keeper.after(committed, identifier)
 
     def _after(self, committed: Committed, checkpoint: int | None) -> None:
         if checkpoint is not None and committed.snapshots:
