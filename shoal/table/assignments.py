@@ -30,7 +30,7 @@ Compute = Callable[["pa.RecordBatch"], "pa.Array"]
 def filtered(table: Table, where: str | pc.Expression | Compute | None) -> tuple[Scan, pc.Expression | Compute | None]:
     """(a scan that may find the rows, the condition that says which they are). Functions do not narrow the scan."""
     if where is None or is_expression(where) or isinstance(where, str):
-        scan = table.scan(where)  # type: ignore[arg-type]
+        scan = table.scan(where)
         return scan, scan.where
     if not callable(where):
         raise BadRequest(f"{table.name}: {where!r} is no condition", hint="give SQL text such as 'id > 5'")
