@@ -294,3 +294,17 @@ def test_a_change_that_meets_another_one_is_a_conflict_and_leaves_no_file(monkey
     assert held(t) == [r for r in rows if r["id"] != 15]
     names = {f.path.rsplit("/", 1)[-1] for f in t.store.list("") if "bucket-" in f.path}
     assert len(names) == 4  # three of the start, one of the delete that won
+
+
+def test_rows_marked_in_a_bucket_stay_away_when_its_writer_compacts() -> None:
+    t, rows = filled(bucket=1, **{"bucket-key": "id", "deletion-vectors.enabled": True})
+    t.delete("id IN (3, 14)")
+    for i in (30, 31):
+        with t.write() as w:
+            w.append(pa.Table.from_pylist([row(i)], COLUMNS))
+            w.commit()
+    assert t.inspect.files().num_rows == 1
+    assert held(t) == [r for r in [*rows, row(30), row(31)] if r["id"] not in (3, 14)]
+    snap = t.metadata.latest()
+    assert snap is not None and snap.index_manifest is not None
+    assert not any(e.dv_ranges for e in t.metadata.index_entries(snap.index_manifest))
