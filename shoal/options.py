@@ -320,6 +320,10 @@ class Options:
     # manifests and commits
 
     @property
+    def manifest_format(self) -> str:
+        return self._str("manifest.format").lower()
+
+    @property
     def manifest_compression(self) -> str:
         return self._str("manifest.compression")
 
