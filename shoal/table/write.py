@@ -19,6 +19,7 @@ import numpy as np
 from shoal.clock import Scheduler
 from shoal.errors import BadRequest, CommitUnknown, ShoalError
 from shoal.format.datafile import DataFile
+from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
@@ -74,6 +75,7 @@ class Write:
         self._routed: tuple[pa.Table, list[Group], int] | None = None
         self._writers: dict[tuple[bytes, int], AnyBucketWriter] = {}
         self._live: pa.Table | None = None
+        self._index_manifest: str | None = None
         self._base = 0
         self._sequences: dict[tuple[bytes, int], int] = {}
         self._last_identifier: int | None = None
@@ -242,9 +244,17 @@ class Write:
             files = self._late_files if group.bucket == POSTPONED and self._late_files else self._files
             spec = files.spec(group.partition, group.bucket)
             first = max(self._sequences.get(key, 0), newest + 1)
-            found = bucket_writer_of(writing(self.table), *key, group.total_buckets, spec, live, first)
+            indexes = self._indexes(*key)
+            found = bucket_writer_of(writing(self.table), *key, group.total_buckets, spec, live, first, indexes)
             self._writers[key] = found
         return found
+
+    def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
+        """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
+        if self._index_manifest is None or not self.table.options.deletion_vectors:
+            return []
+        entries = self.table.metadata.index_entries(self._index_manifest)
+        return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
 
     def _restore(self, group: Group) -> tuple[list[DataFile], int]:
         """(live files of a bucket, its newest sequence number or -1).
@@ -261,6 +271,7 @@ class Write:
         if self._live is None:
             newest = self._commit.refresh()
             self._live = self.table.metadata.live(newest)
+            self._index_manifest = newest.index_manifest if newest else None
             if not self._writers:
                 self._base = newest.id if newest else 0
         narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
