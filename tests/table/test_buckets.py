@@ -12,9 +12,10 @@ import pytest
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
-from shoal.errors import BadRequest
+from shoal.errors import BadRequest, ShoalError, StorageFailed
 from shoal.format.hashing import row_hashes
 from shoal.format.snapshot import BATCH_IDENTIFIER
+from shoal.lsm.rolling import RollingWriter
 from shoal.option_table import lookup
 from shoal.store.memory import MemoryStore
 from shoal.table.commit import Commit
@@ -213,3 +214,65 @@ def test_postponed_deletes_are_refused_when_the_merge_would() -> None:
     with table.write("u") as w, pytest.raises(BadRequest, match="takes no row of kind"):
         w.delete(rows_of(t, {"rows": [[0, "k", 1]]}))
         w.flush()
+
+
+# ---- fixed buckets
+
+
+@pytest.mark.parametrize("function", ["mod", "hive", "default"])
+def test_rows_are_found_in_the_bucket_of_their_function(function: str) -> None:
+    """A filter on the key looks into one bucket only: the one that other engines look into, too."""
+    options = {"bucket": "2", "bucket-key": "k", "bucket-function.type": function}
+    kv = {"columns": {"k": "INT", "v": "INT"}, "key": [], "partition": [], "options": options}
+    table = create(kv)
+    for keys in ([1, 2, 3, -5], [1]):
+        with table.write() as w:
+            w.append(rows_of(kv, {"rows": [[k, 0] for k in keys]}))
+            w.commit()
+    live = table.metadata.live(table.metadata.latest())
+    assert table.scan("k = 1").to_arrow().num_rows == 2
+    # -5: floorMod 1, hash & 0x7fffffff is odd as well
+    by_bucket = {int(b): n for b, n in zip(*(c.tolist() for c in np.unique(live.column("bucket"), return_counts=True)))}
+    if function != "default":
+        rows = dict.fromkeys(by_bucket, 0)
+        for b, n in zip(live.column("bucket").to_pylist(), live.column("row_count").to_pylist()):
+            rows[b] += n
+        assert rows == {0: 1, 1: 4}
+
+
+@pytest.mark.parametrize(
+    ("columns", "function", "error"),
+    [
+        ({"k": "INT", "k2": "INT"}, "mod", "exactly one INT or BIGINT"),
+        ({"k": "STRING"}, "mod", "exactly one INT or BIGINT"),
+        ({"k": "TIMESTAMP"}, "hive", "does not hash TIMESTAMP"),
+    ],
+)
+def test_bucket_keys_that_a_function_cannot_take(columns: dict[str, str], function: str, error: str) -> None:
+    options = {"bucket": "2", "bucket-key": ",".join(columns), "bucket-function.type": function}
+    schema = pa.schema([(n, ARROW.get(k, pa.timestamp("us"))) for n, k in columns.items()])
+    table = memory_lake().create_table("d.t", schema, options=options)
+    with table.write() as w, pytest.raises(ShoalError, match=error):
+        w.append(pa.table([pa.nulls(1, f.type) for f in schema], schema=schema))
+        w.flush()
+
+
+def test_a_flush_tried_again_moves_a_key_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = TRUTH["x_dedup"]
+    table = create(t)
+    with table.write("u") as w:
+        w.upsert(rows_of(t, {"rows": [[0, 1, 1]]}))
+        w.commit(1)
+        w.upsert(rows_of(t, {"rows": [[1, 1, 2]]}))
+        with monkeypatch.context() as m:
+            m.setattr(RollingWriter, "close", failing)
+            with pytest.raises(StorageFailed):
+                w.flush()
+        w.upsert(rows_of(t, {"rows": [[2, 2, 3]]}))
+        w.commit(2)
+    assert table_rows(table) == [[1, 1, 2], [2, 2, 3]]
+
+
+def failing(writer: RollingWriter) -> Any:
+    writer.abort()
+    raise StorageFailed("no room", hint="none")
