@@ -19,13 +19,15 @@ import numpy as np
 from shoal.clock import Scheduler
 from shoal.errors import BadRequest, CommitUnknown, ShoalError
 from shoal.format.datafile import DataFile
+from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
 from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
-from shoal.table.bucket_writer import BucketWriter, check_bucket_count
+from shoal.table.bucket_writer import BucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
 from shoal.table.buckets import Group, route, total_buckets
 from shoal.table.commit import Commit
+from shoal.table.full_compaction import FullCompactions
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.rows import BATCH_ROWS, batches_of, conform
 from shoal.table.staged import Committed, Staged
@@ -74,6 +76,9 @@ class Write:
         self._looked_back = False
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
+        self._index_manifest: str | None = None
+        self._full = FullCompactions(table, commit_user)
+        self._touched: set[tuple[bytes, int]] = set()  # buckets with rows of this checkpoint
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
         self.keeper = Keeper(table, self._scheduler)
@@ -175,6 +180,7 @@ class Write:
         self._buffer = []
         self._budget.release(self._buffered)
         self._buffered = 0
+        self._touched.update((w.partition, w.bucket) for w in writers)
         for (writer, _, _), files in zip(jobs, done):
             writer.add(files)
 
@@ -224,9 +230,27 @@ class Write:
             live, newest = self._restore(group.partition, group.bucket)
             spec = self._files.spec(group.partition, group.bucket)
             first = max(self._sequences.get(key, 0), newest + 1)
-            found = BucketWriter(self.table, *key, self._count, spec, live, first)
+            found = bucket_writer_of(self.table, *key, self._count, spec, live, first, self._indexes(*key))
             self._writers[key] = found
         return found
+
+    def _total_of(self, partition: bytes, bucket: int) -> int:
+        """The number of buckets of a partition that has files."""
+        self._restore(partition, bucket)
+        assert self._live is not None
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        here = self._live.filter(pc.equal(self._live.column("partition"), pa.scalar(partition, pa.binary())))
+        counts = here.column("total_buckets")
+        return counts[0].as_py() if len(counts) else self._count
+
+    def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
+        """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
+        if self._index_manifest is None or not (self.table.primary_key and self.table.options.deletion_vectors):
+            return []
+        entries = self.table.metadata.index_entries(self._index_manifest)
+        return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
 
     def _restore(self, partition: bytes, bucket: int) -> tuple[list[DataFile], int]:
         """(live files of a bucket, its newest sequence number or -1).
@@ -241,6 +265,7 @@ class Write:
         if self._live is None:
             newest = self._commit.refresh()
             self._live = self.table.metadata.live(newest)
+            self._index_manifest = newest.index_manifest if newest else None
             if not self._writers:
                 self._base = newest.id if newest else 0
         narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
@@ -273,7 +298,10 @@ class Write:
         if checkpoint is not None and self._is_replay(checkpoint):
             self._drop()
             return Committed(replayed=True)
-        staged = self.prepare(wait=checkpoint is None, watermark=watermark, properties=properties)
+        full = self._full.due(checkpoint)
+        staged = self.prepare(
+            wait=checkpoint is None, compact="full" if full else None, watermark=watermark, properties=properties
+        )
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
             committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
@@ -305,6 +333,9 @@ class Write:
         return self.keeper.after(committed, identifier)
 
     def _after(self, committed: Committed, checkpoint: int | None) -> None:
+        compacted = self._full.due(checkpoint) and committed.compaction_conflict is None
+        self._full.committed(self._touched, full=compacted)
+        self._touched = set()
         if checkpoint is not None and committed.snapshots:
             self._last_identifier, self._looked_back = checkpoint, True
         if committed.compaction_conflict is not None:
@@ -315,23 +346,26 @@ class Write:
             self._base = committed.snapshots[-1]
 
     def prepare(
-        self, *, wait: bool = False, watermark: int | None = None, properties: Mapping[str, str] | None = None
+        self,
+        *,
+        wait: bool = False,
+        compact: str | None = None,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> Staged:
         """Flush, collect finished compactions, start the next ones; what is to be committed, as a value.
 
-        With `wait`, compactions started here are waited for.
+        With `wait`, compactions started here are waited for. `compact` (`minor` or `full`) compacts the buckets that
+        got rows, and waits for it.
         """
         self.flush()
+        asked = {} if compact is None else dict.fromkeys(self._touched, compact)
+        if compact == "full":
+            for place in self._full.places() - set(asked):
+                self._writer(Group(*place, np.empty(0, np.int64), self._total_of(*place)))
+                asked[place] = compact
         writers = list(self._writers.values())
-        for w in writers:
-            w.collect()
-            if not w.stale:
-                w.trigger(self._scheduler, self._budget)
-        for w in writers:
-            if wait or self.table.options.force_compact:
-                w.wait(self._scheduler)
-            else:
-                w.brake(self._scheduler, at_commit=True)
+        compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
         drained = [c for w in writers if (c := w.drain()) is not None]
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
 
@@ -366,6 +400,7 @@ class Write:
             w.abandon(self._scheduler)
             self._sequences[key] = w.next_sequence
         self._writers = {}
+        self._touched = set()
         self._live = None
         latest = self._commit.refresh()
         self._base = latest.id if latest else 0
