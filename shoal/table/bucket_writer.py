@@ -20,8 +20,8 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, Plan, pick, should_wait
 from shoal.lsm.rolling import FileSpec, RollingWriter
-from shoal.table.bucket_vectors import read_vectors, write_vectors
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
+from shoal.table.deletion_writer import read_vectors, write_vectors
 from shoal.table.record_expire import record_expire
 from shoal.table.staged import BucketChanges
 
@@ -154,7 +154,7 @@ class BucketWriter:
                 self._after.remove(outputs[f.file_name])
                 moved = any(b.file_name == f.file_name for b in self._before)
                 if f.file_name not in kept and not moved:
-                    self.table.store.delete(self.at.spec.folder + f.file_name)
+                    self.at.spec.remove(f)
             else:
                 self._before.append(f)
         self._after += result.after
@@ -231,7 +231,7 @@ class BucketWriter:
             old = {f.file_name for f in changes.compact_before}
             kept = (f for f in changes.compact_after if f.file_name not in old)
             for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
-                self.table.store.delete(self.at.spec.folder + f.file_name)
+                self.at.spec.remove(f)
 
 
 def compact_for_commit(
