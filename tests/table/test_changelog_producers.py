@@ -126,18 +126,6 @@ def test_full_compactions_come_every_so_many_commits_and_tell_all_since_the_last
         known = dict(model)
 
 
-def test_first_rows_stay_and_are_told_once() -> None:
-    table, model = a_table({"merge-engine": "first-row", "changelog-producer": "lookup"}), dict[int, Row]()
-    with table.write("w") as w:
-        for i, (rows, _) in enumerate(history(9, 12, 40, 8), 1):
-            new = [r for r in sorted(rows) if r[0] not in model]
-            w.append(batch(rows))
-            model.update({r[0]: r for r in new})
-            done = w.commit(checkpoint=i)
-            assert [c for s in done.snapshots for c in told(table, s)] == [("+I", r) for r in new]
-            assert rows_of(table) == model
-
-
 @pytest.mark.parametrize("wait", ["true", "false"])
 def test_old_rows_are_marked_as_deleted(wait: str) -> None:
     options = {"deletion-vectors.enabled": "true", "lookup-wait": wait, "num-sorted-run.compaction-trigger": "3"}
