@@ -302,10 +302,26 @@ class Options:
         return self._int("compaction.min.file-num")
 
     @property
+    def compaction_delete_ratio(self) -> float:
+        return cast(float, self.get("compaction.delete-ratio-threshold"))
+
+    @property
+    def compaction_file_limit(self) -> int:
+        return self._int("compaction.file-num-limit")
+
+    @property
+    def force_rewrite_all(self) -> bool:
+        return self._bool("compaction.force-rewrite-all-files")
+
+    @property
     def force_compact(self) -> bool:
         return self._bool("commit.force-compact")
 
     # manifests and commits
+
+    @property
+    def manifest_format(self) -> str:
+        return self._str("manifest.format").lower()
 
     @property
     def manifest_compression(self) -> str:

@@ -20,6 +20,7 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, Plan, pick, should_wait
 from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.table.append_bucket_writer import AppendBucketWriter
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
 from shoal.table.deletion_writer import read_vectors, write_vectors
 from shoal.table.record_expire import record_expire
@@ -234,8 +235,11 @@ class BucketWriter:
                 self.at.spec.remove(f)
 
 
+AnyBucketWriter = BucketWriter | AppendBucketWriter
+
+
 def compact_for_commit(
-    writers: Sequence[BucketWriter],
+    writers: Sequence[AnyBucketWriter],
     scheduler: Scheduler,
     budget: Budget,
     *,
@@ -283,13 +287,16 @@ def bucket_writer_of(
     indexes: Sequence[IndexEntry] = (),
     *,
     overwrites: bool = False,
-) -> BucketWriter:
+) -> AnyBucketWriter:
     """The writer of a bucket. `live` and `indexes` are its files and index files in one snapshot, where it compacts.
 
     One that `overwrites` takes neither.
     """
+    if not table.primary_key:
+        old = ((), ()) if overwrites else (live, indexes)
+        return AppendBucketWriter(table, partition, bucket, total_buckets, spec, old[0], next_sequence, old[1])
     vectors = None
-    if table.primary_key and table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
+    if table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
         vectors = read_vectors(table, partition, bucket, indexes)
     return BucketWriter(
         table, partition, bucket, total_buckets, spec, live, next_sequence, vectors, overwrites=overwrites

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shoal.clock import ManualScheduler
-from shoal.errors import Unsupported
 from shoal.format.datafile import Entry
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
@@ -23,6 +22,7 @@ from shoal.table.commit import Commit
 from shoal.table.compact import Compacted
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.staged import BucketChanges, Staged
+from shoal.table.upkeep import Keeper
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -85,15 +85,15 @@ class Maintain:
     def compact(self, *, full: bool = False, dry_run: bool = False) -> CompactionReport:
         """Compact every bucket that needs it; with `full` everything goes to the highest level.
 
+        Tables without a primary key: small files become larger ones; without buckets `full` makes no difference.
         With `dry_run` nothing is written. `Conflict` when another writer compacted the same files meanwhile.
         """
         table = self.table
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
         if not table.primary_key:
-            raise Unsupported(
-                f"{table.name}: compacting append tables is not supported yet",
-                hint="CALL sys.compact in Flink or Spark does it",
-            )
+            from shoal.table.append_compact import compact_append
+
+            return compact_append(table, full=full, dry_run=dry_run)
         # compaction is what this is for, whatever the table's own writers do
         table = table.with_schema(replace(table.schema, options={**table.schema.options, "write-only": "false"}))
         commit = Commit(table, new_uuid(table), table.rng)
@@ -131,6 +131,8 @@ class Maintain:
         if not changes:
             return CompactionReport(table.name, tuple(planned))
         committed = commit.commit(Staged(tuple(changes), newest.id), BATCH_IDENTIFIER)
+        # as Java: the job that compacts a write-only table also does its upkeep
+        committed = Keeper(table).after(committed, BATCH_IDENTIFIER)
         return CompactionReport(
             table.name,
             tuple(planned),
@@ -184,9 +186,11 @@ def _buckets(table: Table, newest: Snapshot) -> Iterator[BucketWriter]:
     for place, entries in buckets.items():
         live = [e.file for e in entries]
         following = max(f.max_sequence for f in live) + 1
-        yield bucket_writer_of(
+        writer = bucket_writer_of(
             table, *place, entries[0].total_buckets, files.spec(*place), live, following, indexes.get(place, ())
         )
+        if isinstance(writer, BucketWriter):
+            yield writer
 
 
 def _planned(w: BucketWriter, plan: Plan) -> PlannedBucket:

@@ -24,7 +24,7 @@ from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
 from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
-from shoal.table.bucket_writer import BucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
+from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
 from shoal.table.buckets import Group, route, total_buckets
 from shoal.table.commit import Commit
 from shoal.table.full_compaction import FullCompactions
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from shoal.table.table import Table
 
-_Job = tuple[BucketWriter, Group, int]  # a bucket, its rows, their first sequence number
+_Job = tuple[AnyBucketWriter, Group, int]  # a bucket, its rows, their first sequence number
 _Flush = Callable[[_Job], list[DataFile]]
 
 # A flush holds the buffer, the rows of the buckets it encodes, and Parquet pages.
@@ -70,7 +70,7 @@ class Write:
         self._buffer_limit = limit
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
-        self._writers: dict[tuple[bytes, int], BucketWriter] = {}
+        self._writers: dict[tuple[bytes, int], AnyBucketWriter] = {}
         self._live: pa.Table | None = None
         self._base = 0
         self._sequences: dict[tuple[bytes, int], int] = {}
@@ -230,7 +230,7 @@ class Write:
             part = merge_unsorted(part, self.table.rules)
         return part.to_batches(max_chunksize=BATCH_ROWS)
 
-    def _writer(self, group: Group) -> BucketWriter:
+    def _writer(self, group: Group) -> AnyBucketWriter:
         key = (group.partition, group.bucket)
         found = self._writers.get(key)
         if found is None:
@@ -281,7 +281,7 @@ class Write:
         check_bucket_count(self.table, self._count, there)
         here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), bucket))
         newest = pc.max(narrow.filter(here).column("max_sequence")).as_py()
-        if newest is None or self.table.options.write_only or not self.table.primary_key:
+        if newest is None or self.table.options.write_only:
             return [], -1 if newest is None else newest
         return [e.file for e in entries_of(self._live.filter(here))], newest
 
