@@ -10,7 +10,7 @@ their order; nothing is visible until a commit says so, and a failure deletes wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -75,11 +75,6 @@ class Vectors:
         """The index file that holds the vector of each data file."""
         return {r.file_name: e.file_name for e in self.entries for r in e.dv_ranges or ()}
 
-    def touched(self, files: Iterable[DataFile]) -> tuple[IndexEntry, ...]:
-        """The index files that hold vectors of these data files."""
-        names = {f.file_name for f in files}
-        return tuple(e for e in self.entries if any(r.file_name in names for r in e.dv_ranges or ()))
-
 
 def policy_of(table: Table) -> AppendPolicy:
     """When and what an append table compacts, by its options."""
@@ -110,7 +105,7 @@ def rewrite(at: Bucket, files: Sequence[DataFile], deletions: Deletions) -> list
         at.spec, source=COMPACT, first_sequence=files[0].min_sequence, expected_bytes=size,
         columns=(*table.schema.fields, *STORED) if tracked else None,
     )  # fmt: skip
-    bounds = _SequenceBounds()
+    bounds = SequenceBounds()
     try:
         for batch in opened.batches(files, _ROWS, threads=True):
             if tracked:
@@ -123,18 +118,23 @@ def rewrite(at: Bucket, files: Sequence[DataFile], deletions: Deletions) -> list
     return bounds.told(written) if tracked else written
 
 
-class _SequenceBounds:
-    """Least and greatest sequence number of the files that batches end up in: files hold whole batches."""
+class SequenceBounds:
+    """Least and greatest sequence number of the files that batches end up in: files hold whole batches.
+
+    Rows without one get the commit's. 0 stands for it: as least where no row has one, as greatest where any lacks it.
+    """
 
     def __init__(self) -> None:
-        self._batches: list[tuple[int, int, int]] = []
+        self._batches: list[tuple[int, int | None, int | None]] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
 
         if batch.num_rows:
-            bounds = pc.min_max(batch.column(SEQUENCE_NUMBER.name))
-            self._batches.append((batch.num_rows, bounds["min"].as_py(), bounds["max"].as_py()))
+            numbers = batch.column(SEQUENCE_NUMBER.name)
+            bounds = pc.min_max(numbers)
+            low, high = bounds["min"].as_py(), bounds["max"].as_py()
+            self._batches.append((batch.num_rows, low, None if numbers.null_count else high))
 
     def told(self, files: Sequence[DataFile]) -> list[DataFile]:
         """The files with their bounds."""
@@ -151,8 +151,10 @@ class _SequenceBounds:
             if start > end:  # a batch that two files share counts for both
                 at -= 1
                 start -= self._batches[at][0]
-            low, high = min(b[1] for b in here), max(b[2] for b in here)
-            out.append(f._replace(min_sequence=low, max_sequence=high))
+            lows = [low for _, low, _ in here if low is not None]
+            highs = [high for _, _, high in here if high is not None]
+            high = max(highs) if len(highs) == len(here) else 0
+            out.append(f._replace(min_sequence=min(lows, default=0), max_sequence=high))
         return out
 
 
@@ -177,12 +179,13 @@ def forget(
     at: Bucket, vectors: Vectors, files: Sequence[DataFile]
 ) -> tuple[tuple[IndexEntry, ...], tuple[IndexEntry, ...]]:
     """(new index entries, those that go) once `files` are gone: their vectors go, what lay beside them is kept."""
-    if vectors.touched(files):
-        raise Unsupported(
-            f"{at.table.name}: compacting files whose rows are marked as deleted is not supported yet",
-            hint="CALL sys.compact in Flink or Spark does it",
-        )
-    return (), ()
+    if not vectors.entries:
+        return (), ()
+    from shoal.table.deletion_writer import vectors_of
+
+    held = vectors_of(at.table, at.partition, at.bucket, vectors.entries)
+    new, old = held.remove([f.file_name for f in files]).write()
+    return tuple(new), tuple(old)
 
 
 def discard(at: Bucket, done: Compacted) -> None:

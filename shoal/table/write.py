@@ -72,13 +72,13 @@ class Write:
         self._buffered = 0
         self._writers: dict[tuple[bytes, int], AnyBucketWriter] = {}
         self._live: pa.Table | None = None
+        self._index_manifest: str | None = None
         self._base = 0
         self._sequences: dict[tuple[bytes, int], int] = {}
         self._last_identifier: int | None = None
         self._looked_back = False
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
-        self._index_manifest: str | None = None
         self._full = FullCompactions(table, commit_user)
         self._touched: set[tuple[bytes, int]] = set()  # buckets with rows of this checkpoint
         self._closed = False
@@ -254,7 +254,7 @@ class Write:
 
     def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
         """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
-        if self._index_manifest is None or not (self.table.primary_key and self.table.options.deletion_vectors):
+        if self._index_manifest is None or not self.table.options.deletion_vectors:
             return []
         entries = self.table.metadata.index_entries(self._index_manifest)
         return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
