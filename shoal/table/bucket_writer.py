@@ -233,6 +233,9 @@ class BucketWriter:
             kept = (f for f in changes.compact_after if f.file_name not in old)
             for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
                 self.at.spec.remove(f)
+            for e in (*changes.new_indexes, *changes.compact_new_indexes):
+                store, path = self.table.index_at(self.partition, self.bucket, e.file_name, e.external_path)
+                store.delete(path)
 
 
 AnyBucketWriter = BucketWriter | AppendBucketWriter
@@ -297,7 +300,7 @@ def bucket_writer_of(
         return AppendBucketWriter(table, partition, bucket, total_buckets, spec, old[0], next_sequence, old[1])
     vectors = None
     if table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
-        vectors = read_vectors(table, partition, bucket, indexes)
+        vectors = read_vectors(table, partition, bucket, () if overwrites else indexes)
     return BucketWriter(
         table, partition, bucket, total_buckets, spec, live, next_sequence, vectors, overwrites=overwrites
     )
