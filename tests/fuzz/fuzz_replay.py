@@ -26,6 +26,8 @@ from shoal.format.schema import Schema
 from shoal.format.types import Field, arrow_field, parse
 from shoal.table.commit import Commit
 from shoal.table.create import schema_of
+from shoal.table.delete import delete
+from shoal.table.row_changes import By
 from shoal.table.schema_change import (
     AddColumn,
     Change,
@@ -169,7 +171,7 @@ class Replay:
         elif kind == "compact_manifest":
             t.maintain.compact_manifest()
         elif kind == "delete_where":
-            delete(t, expression(op["filter"], t.schema.fields), commit_user=user, checkpoint=op["id"])
+            delete(t, expression(op["filter"], t.schema.fields), By(user, op["id"]))
         elif kind == "alter":
             t.alter([change(c) for c in op["changes"]])
         elif kind == "tag":
