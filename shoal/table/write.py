@@ -19,14 +19,18 @@ import numpy as np
 from shoal.clock import Scheduler
 from shoal.errors import BadRequest, CommitUnknown, ShoalError
 from shoal.format.datafile import DataFile
+from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
 from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
-from shoal.table.bucket_writer import BucketWriter, check_bucket_count
-from shoal.table.buckets import Group, route, total_buckets
+from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
+from shoal.table.buckets import UNAWARE, Group, router_of
 from shoal.table.commit import Commit
+from shoal.table.full_compaction import FullCompactions
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.postpone_write import postponed_batches, postponed_files, writing
+from shoal.table.postponed import POSTPONED
 from shoal.table.rows import BATCH_ROWS, batches_of, conform
 from shoal.table.staged import Committed, Staged
 from shoal.table.upkeep import Keeper
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 
     from shoal.table.table import Table
 
-_Job = tuple[BucketWriter, Group, int]  # a bucket, its rows, their first sequence number
+_Job = tuple[AnyBucketWriter, Group, int]  # a bucket, its rows, their first sequence number
 _Flush = Callable[[_Job], list[DataFile]]
 
 # A flush holds the buffer, the rows of the buckets it encodes, and Parquet pages.
@@ -60,22 +64,28 @@ class Write:
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
         self._named = commit_user is not None
         self._ignore_previous = ignore_previous
-        self._count = total_buckets(table)
         self._commit = Commit(table, self.commit_user, table.rng)
         self._scheduler: Scheduler = table.new_scheduler()
         self._budget = table.budget()
+        batch = not self._named
+        self._router = router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
         limit = min(table.options.write_buffer_size, int(self._budget.total * _BUFFER_SHARE))
         self._buffer_limit = limit
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
-        self._writers: dict[tuple[bytes, int], BucketWriter] = {}
+        self._routed: tuple[pa.Table, list[Group], int] | None = None
+        self._writers: dict[tuple[bytes, int], AnyBucketWriter] = {}
         self._live: pa.Table | None = None
+        self._index_manifest: str | None = None
         self._base = 0
         self._sequences: dict[tuple[bytes, int], int] = {}
         self._last_identifier: int | None = None
         self._looked_back = False
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
+        self._late_files = postponed_files(table, self.commit_user) if table.options.bucket == POSTPONED else None
+        self._full = FullCompactions(table, commit_user)
+        self._touched: set[tuple[bytes, int]] = set()  # buckets with rows of this checkpoint
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
         self.keeper = Keeper(table, self._scheduler)
@@ -159,17 +169,21 @@ class Write:
         """Write the buffered rows to files. Called by itself when the buffer is full and at every commit."""
         import pyarrow as pa
 
-        if not self._buffer:
-            return
-        rows = pa.Table.from_batches(self._buffer).combine_chunks()
-        groups = route(self.table, rows)
+        if self._routed is None:
+            if not self._buffer:
+                return
+            arrived = pa.Table.from_batches(self._buffer).combine_chunks()
+            # after a failure the rows are still here for another try, placed as they are: a key moves once
+            self._routed = (*self._router.route(arrived), self._buffered)
+            self._buffer, self._buffered = [], 0
+        rows, groups, size = self._routed
         writers = [self._writer(g) for g in groups]
         for w in writers:
             w.brake(self._scheduler, at_commit=False)
         words = None
         if self.table.primary_key and not self.table.rules.sequence_fields:
             words = [w for k in self.table.schema.trimmed_keys for w in column_words(rows.column(k).combine_chunks())]
-        bytes_a_row = max(1.0, self._buffered / rows.num_rows)
+        bytes_a_row = max(1.0, size / max(1, rows.num_rows))
         jobs = [(w, g, w.take_sequences(len(g.rows))) for w, g in zip(writers, groups)]
 
         def one(job: _Job) -> list[DataFile]:
@@ -178,12 +192,12 @@ class Write:
             return writer.flush(batches, first, int(bytes_a_row * len(group.rows)))
 
         done = self._each(one, jobs, parallel=rows.num_rows >= _PARALLEL_ROWS)
-        # only now: after a failure the rows are still here, for another try
-        self._buffer = []
-        self._budget.release(self._buffered)
-        self._buffered = 0
+        self._routed = None
+        self._budget.release(size)
+        self._touched.update((w.partition, w.bucket) for w in writers)
         for (writer, _, _), files in zip(jobs, done):
             writer.add(files)
+        self.flush()  # what came after a failure
 
     def _each(self, one: _Flush, jobs: Sequence[_Job], *, parallel: bool) -> list[list[DataFile]]:
         """Flush every bucket; when one fails, delete the files of the others."""
@@ -210,6 +224,8 @@ class Write:
         """The rows of one bucket as they are written: for keyed tables sorted, the last version of each key."""
         import pyarrow as pa
 
+        if group.bucket == POSTPONED:
+            return list(postponed_batches(self.table, rows, group))
         if not self.table.primary_key:
             part = rows if len(group.rows) == rows.num_rows else rows.take(pa.array(group.rows))
             return part.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
@@ -224,23 +240,50 @@ class Write:
             part = merge_unsorted(part, self.table.rules)
         return part.to_batches(max_chunksize=BATCH_ROWS)
 
-    def _writer(self, group: Group) -> BucketWriter:
+    def _writer(self, group: Group) -> AnyBucketWriter:
         key = (group.partition, group.bucket)
         found = self._writers.get(key)
         if found is None:
-            live, newest = self._restore(group.partition, group.bucket)
-            spec = self._files.spec(group.partition, group.bucket)
+            live, newest = self._restore(group)
+            files = self._late_files if group.bucket == POSTPONED and self._late_files else self._files
+            spec = files.spec(group.partition, group.bucket)
             first = max(self._sequences.get(key, 0), newest + 1)
-            found = BucketWriter(self.table, *key, self._count, spec, live, first)
+            indexes = self._indexes(*key)
+            found = bucket_writer_of(
+                writing(self.table), *key, group.total_buckets, spec, live, first, indexes,
+                overwrites=self._ignore_previous,
+            )  # fmt: skip
             self._writers[key] = found
         return found
 
-    def _restore(self, partition: bytes, bucket: int) -> tuple[list[DataFile], int]:
+    def _group_of(self, partition: bytes, bucket: int) -> Group | None:
+        """A bucket that has files, as a group without rows; None when another writer emptied it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        live = self.table.metadata.live(self._commit.refresh())
+        there = pc.and_(
+            pc.equal(live.column("partition"), pa.scalar(partition, pa.binary())),
+            pc.equal(live.column("bucket"), bucket),
+        )
+        counts = live.filter(there).column("total_buckets")
+        return Group(partition, bucket, np.empty(0, np.int64), counts[0].as_py()) if len(counts) else None
+
+    def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
+        """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
+        if self._index_manifest is None or not self.table.options.deletion_vectors:
+            return []
+        entries = self.table.metadata.index_entries(self._index_manifest)
+        return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
+
+    def _restore(self, group: Group) -> tuple[list[DataFile], int]:
         """(live files of a bucket, its newest sequence number or -1).
 
         Append tables without buckets look at nothing, writers that do not compact only at the number.
         """
-        if self._count < 0 or self._ignore_previous:
+        if self._ignore_previous or group.bucket == POSTPONED:
+            return [], -1
+        if not self.table.primary_key and group.total_buckets == UNAWARE:
             return [], -1
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -248,15 +291,16 @@ class Write:
         if self._live is None:
             newest = self._commit.refresh()
             self._live = self.table.metadata.live(newest)
+            self._index_manifest = newest.index_manifest if newest else None
             if not self._writers:
                 self._base = newest.id if newest else 0
         narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
-        in_partition = pc.equal(narrow.column("partition"), pa.scalar(partition, pa.binary()))
+        in_partition = pc.equal(narrow.column("partition"), pa.scalar(group.partition, pa.binary()))
         there = {n for n in pc.unique(narrow.filter(in_partition).column("total_buckets")).to_pylist() if n > 0}
-        check_bucket_count(self.table, self._count, there)
-        here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), bucket))
+        check_bucket_count(self.table, group.total_buckets, there)
+        here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), group.bucket))
         newest = pc.max(narrow.filter(here).column("max_sequence")).as_py()
-        if newest is None or self.table.options.write_only or not self.table.primary_key:
+        if newest is None or self.table.options.write_only:
             return [], -1 if newest is None else newest
         return [e.file for e in entries_of(self._live.filter(here))], newest
 
@@ -280,7 +324,10 @@ class Write:
         if checkpoint is not None and self._is_replay(checkpoint):
             self._drop()
             return Committed(replayed=True)
-        staged = self.prepare(wait=checkpoint is None, watermark=watermark, properties=properties)
+        full = self._full.due(checkpoint)
+        staged = self.prepare(
+            wait=checkpoint is None, compact="full" if full else None, watermark=watermark, properties=properties
+        )
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
             committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
@@ -312,6 +359,10 @@ class Write:
         return self.keeper.after(committed, identifier)
 
     def _after(self, committed: Committed, checkpoint: int | None) -> None:
+        compacted = self._full.due(checkpoint) and committed.compaction_conflict is None
+        self._full.committed(self._touched, full=compacted)
+        self._touched = set()
+        self._router.committed()
         if checkpoint is not None and committed.snapshots:
             self._last_identifier, self._looked_back = checkpoint, True
         if committed.compaction_conflict is not None:
@@ -322,23 +373,30 @@ class Write:
             self._base = committed.snapshots[-1]
 
     def prepare(
-        self, *, wait: bool = False, watermark: int | None = None, properties: Mapping[str, str] | None = None
+        self,
+        *,
+        wait: bool = False,
+        compact: str | None = None,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> Staged:
         """Flush, collect finished compactions, start the next ones; what is to be committed, as a value.
 
-        With `wait`, compactions started here are waited for.
+        With `wait`, compactions started here are waited for. `compact` (`minor` or `full`) compacts the buckets that
+        got rows, and waits for it.
         """
         self.flush()
+        for place, (new, deleted) in self._router.staged().items():
+            self._writers[place].add((), (), new, deleted)
+        asked = {} if compact is None else dict.fromkeys(self._touched, compact)
+        if compact == "full":
+            for place in self._full.places() - set(asked):
+                group = self._group_of(*place)
+                if group is not None:
+                    self._writer(group)
+                    asked[place] = compact
         writers = list(self._writers.values())
-        for w in writers:
-            w.collect()
-            if not w.stale:
-                w.trigger(self._scheduler, self._budget)
-        for w in writers:
-            if wait or self.table.options.force_compact:
-                w.wait(self._scheduler)
-            else:
-                w.brake(self._scheduler, at_commit=True)
+        compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
         drained = [c for w in writers if (c := w.drain()) is not None]
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
 
@@ -355,6 +413,7 @@ class Write:
 
     def _reload_later(self) -> None:
         """Another writer has committed: buckets are read again before they are written again."""
+        self._router.forget()
         kept = {}
         for key, w in self._writers.items():
             self._sequences[key] = w.next_sequence
@@ -369,10 +428,12 @@ class Write:
 
     def _forget(self) -> None:
         """Staged files are gone with a failed commit; start from what the table holds now."""
+        self._router.forget()
         for key, w in self._writers.items():
             w.abandon(self._scheduler)
             self._sequences[key] = w.next_sequence
         self._writers = {}
+        self._touched = set()
         self._live = None
         latest = self._commit.refresh()
         self._base = latest.id if latest else 0
@@ -380,8 +441,8 @@ class Write:
     def _drop(self) -> None:
         """Forget rows and files that were written for nothing."""
         self._buffer = []
-        self._budget.release(self._buffered)
-        self._buffered = 0
+        self._budget.release(self._buffered + (self._routed[2] if self._routed else 0))
+        self._buffered, self._routed = 0, None
         self._forget()
 
     # ---- end
@@ -397,6 +458,7 @@ class Write:
                 for w in self._writers.values():
                     w.abandon(self._scheduler)
         finally:
+            self._router.close()
             self._scheduler.close()
 
     def __enter__(self) -> Self:
