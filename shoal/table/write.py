@@ -53,11 +53,13 @@ class Write:
     ...     w.commit(checkpoint=42)
     """
 
-    def __init__(self, table: Table, commit_user: str | None = None) -> None:
+    def __init__(self, table: Table, commit_user: str | None = None, *, ignore_previous: bool = False) -> None:
+        """`ignore_previous`: the rows replace what is there, so nothing of it is read (an overwrite)."""
         prefix = table.options.commit_user_prefix
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
         self._named = commit_user is not None
+        self._ignore_previous = ignore_previous
         self._count = total_buckets(table)
         self._commit = Commit(table, self.commit_user, table.rng)
         self._scheduler: Scheduler = table.new_scheduler()
@@ -77,6 +79,11 @@ class Write:
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
         self.keeper = Keeper(table, self._scheduler)
+
+    @property
+    def committer(self) -> Commit:
+        """What makes this writer's snapshots."""
+        return self._commit
 
     # ---- rows
 
@@ -233,7 +240,7 @@ class Write:
 
         Append tables without buckets look at nothing, writers that do not compact only at the number.
         """
-        if self._count < 0:
+        if self._count < 0 or self._ignore_previous:
             return [], -1
         import pyarrow as pa
         import pyarrow.compute as pc
