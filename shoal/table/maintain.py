@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shoal.table.expire_run import Expired
-    from shoal.table.table import Table
     from shoal.table.partition_expiry import ExpiredPartitions
+    from shoal.table.table import Table
     from shoal.table.upkeep import Upkeep
 
 

@@ -154,7 +154,7 @@ def expire_partitions(
     made: list[int] = []
     size = policy.batch or len(old)
     for at in range(0, 0 if dry_run else len(old), size or 1):
-        made += commit.drop_partitions(Exactly(c.partition for c in old[at : at + size]), identifier).snapshots
+        made += commit.drop_partitions(Exactly([c.partition for c in old[at : at + size]]), identifier).snapshots
     return ExpiredPartitions(table.name, names, tuple(made), dry_run)
 
 

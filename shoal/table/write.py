@@ -27,6 +27,7 @@ from shoal.table.bucket_writer import BucketWriter, check_bucket_count
 from shoal.table.buckets import Group, route, total_buckets
 from shoal.table.commit import Commit
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.partition_time import check_partition, strict_time_of
 from shoal.table.rows import BATCH_ROWS, batches_of, conform
 from shoal.table.staged import Committed, Staged
 from shoal.table.upkeep import Keeper
@@ -78,6 +79,7 @@ class Write:
         self._files = NewFiles(table)
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
+        self._strict_time = strict_time_of(table)
         self.keeper = Keeper(table, self._scheduler)
 
     @property
@@ -228,6 +230,8 @@ class Write:
         key = (group.partition, group.bucket)
         found = self._writers.get(key)
         if found is None:
+            if self._strict_time is not None:
+                check_partition(self.table, self._strict_time, group.partition)
             live, newest = self._restore(group.partition, group.bucket)
             spec = self._files.spec(group.partition, group.bucket)
             first = max(self._sequences.get(key, 0), newest + 1)

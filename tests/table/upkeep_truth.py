@@ -152,7 +152,7 @@ def script() -> str:
     ]  # fmt: skip
     for name, options in TAGS.items():
         out.append(f"CREATE TABLE tags.`{name}` (k INT) WITH ({_with({'bucket': '-1'} | options)});")
-    for name, (columns, options, batches) in PARTITIONS.items():
+    for name, (columns, options, _) in PARTITIONS.items():
         fields = ", ".join(f"`{c}` {t}" for c, t in columns.items())
         rest = {"bucket": "-1"} | options
         key = rest.pop("primary-key", None)
@@ -190,6 +190,13 @@ def _ms(text: str) -> int:
     return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
 
 
+def _commits(table: Path, snapshots: list[dict[str, Any]]) -> list[int]:
+    """When each commit was: what its snapshot says, else when its data file was written."""
+    written = sorted(f.stat().st_mtime_ns // 1_000_000 for f in (table / "bucket-0").glob("data-*"))
+    known = {s["snapshot_id"]: _ms(s["commit_time"]) for s in snapshots}
+    return [known.get(i + 1, ms) for i, ms in enumerate(written)]
+
+
 def main() -> None:
     oracle = Path(os.environ.get("ORACLE", "/work/shared/oracle"))
     with tempfile.TemporaryDirectory() as at:
@@ -210,6 +217,7 @@ def main() -> None:
         for name in TAGS:
             snapshots = sorted(_rows(dumps, f"tags.{name}.snapshots"), key=lambda s: s["snapshot_id"])
             facts["tags"][name] = {
+                "commits": _commits(warehouse / "tags.db" / name, snapshots),
                 "snapshots": {str(s["snapshot_id"]): _ms(s["commit_time"]) for s in snapshots},
                 "tags": {t["tag_name"]: t["snapshot_id"] for t in _rows(dumps, f"tags.{name}.tags")},
                 "files": sorted(
