@@ -30,6 +30,7 @@ Kind = Literal["unknown", "bad-value", "refuses-read", "refuses-write", "upkeep"
 Purpose = Literal["create", "read", "write", "hint"]
 
 _ELSEWHERE = frozenset({"catalog", "rest", "jdbc", "hive", "filesystem"})  # scopes that mean nothing on a table
+_LONG_MAX = (1 << 63) - 1
 _INT_MAX = 2**31 - 1
 
 
@@ -217,6 +218,12 @@ class Options:
         return (128 if primary_key else 256) << 20 if size is None else size
 
     @property
+    def target_file_rows(self) -> int | None:
+        """Rows at which a data file is closed; None where the size alone decides."""
+        rows = self._some_int("target-file-row-num")
+        return None if rows is None or rows >= _LONG_MAX else rows
+
+    @property
     def write_only(self) -> bool:
         return self._bool("write-only")
 
@@ -295,10 +302,26 @@ class Options:
         return self._int("compaction.min.file-num")
 
     @property
+    def compaction_delete_ratio(self) -> float:
+        return cast(float, self.get("compaction.delete-ratio-threshold"))
+
+    @property
+    def compaction_file_limit(self) -> int:
+        return self._int("compaction.file-num-limit")
+
+    @property
+    def force_rewrite_all(self) -> bool:
+        return self._bool("compaction.force-rewrite-all-files")
+
+    @property
     def force_compact(self) -> bool:
         return self._bool("commit.force-compact")
 
     # manifests and commits
+
+    @property
+    def manifest_format(self) -> str:
+        return self._str("manifest.format").lower()
 
     @property
     def manifest_compression(self) -> str:

@@ -365,8 +365,9 @@ def test_the_default_value_never_says_anything() -> None:
         ("file.compression", "lz4", None),
         ("file.compression", "lzo", "refuses-write"),
         ("file.format", "PARQUET", None),
-        ("file.format", "orc", "refuses-write"),
-        ("file.format.per.level.0", "avro", "refuses-write"),
+        ("file.format", "orc", None),
+        ("file.format", "lance", "refuses-write"),
+        ("file.format.per.level.0", "avro", None),
         ("fields.c.stats-mode", "none", None),
         ("scan.mode", "latest-full", None),
         ("scan.mode", "from-snapshot", None),
@@ -378,11 +379,11 @@ def test_the_default_value_never_says_anything() -> None:
         ("fields.a,b.sequence-group", "c", "refuses-write"),
         ("fields.c.distinct", "false", None),
         ("deletion-vectors.enabled", "true", "refuses-write"),
-        ("sequence.snapshot-ordering", "true", "refuses-write"),
+        ("sequence.snapshot-ordering", "true", None),
         ("fields.c.map.storage-layout", "shared-shredding", "refuses-write"),
         ("scan.partitions", "max_pt()", None),
         ("postpone.merge-on-read", "true", None),
-        ("manifest.format", "orc", "refuses-write"),
+        ("manifest.format", "orc", None),
         ("type", "format-table", None),
         ("query-auth.enabled", "true", "refuses-read"),
         ("blob-field", "b", "refuses-write"),
@@ -391,9 +392,9 @@ def test_the_default_value_never_says_anything() -> None:
         ("ignore-update-before", "true", "refuses-write"),
         ("file-index.bloom-filter.columns", "a", "refuses-write"),
         ("data-file.thin-mode", "true", None),
-        ("dynamic-partition-overwrite", "false", "refuses-write"),
+        ("dynamic-partition-overwrite", "false", None),
         ("metadata.iceberg.storage", "table-location", "refuses-write"),
-        ("parquet.compression", "gzip", "refuses-write"),
+        ("parquet.compression", "gzip", None),
         ("parquet.crypto.factory.class", "x", "refuses-write"),
         ("snapshot.num-retained.max", "20", None),
         ("partition.expiration-time", "7 d", None),
@@ -401,7 +402,7 @@ def test_the_default_value_never_says_anything() -> None:
         ("tag.callbacks", "com.test.A", "upkeep"),
         ("sink.parallelism", "4", "note"),
         ("parquet.page.size", "1024", "note"),
-        ("parquet.enable.dictionary", "false", "note"),
+        ("parquet.enable.dictionary", "false", None),
         ("write-buffer-spillable", "false", "note"),
         ("warehouse", "/w", "note"),
         ("no.such.option", "1", "unknown"),
@@ -459,5 +460,5 @@ def test_an_option_that_cannot_be_passed_over_must_be_readable() -> None:
 
 def test_creating_names_the_way_out() -> None:
     with pytest.raises(Unsupported) as caught:
-        check({"bucket": "2", "file.format": "orc"}, "create", has_primary_key=True)
-    assert caught.value.hint == "leave 'file.format' out or set it to 'parquet'"
+        check({"bucket": "2", "file.format": "lance"}, "create", has_primary_key=True)
+    assert caught.value.hint == "leave 'file.format' out or set it to 'parquet' or 'orc' or 'avro'"

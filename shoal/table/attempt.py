@@ -34,7 +34,8 @@ class ManifestFiles:
     def __init__(self, table: Table, unique: str) -> None:
         self.table = table
         self._store = table.store
-        self._compression = table.options.manifest_compression
+        manifest.check(table.options.manifest_compression, table.options.manifest_format)
+        self._form = table.options.manifest_compression, table.options.manifest_format
         self._unique = unique
         self._numbers = {kind: count() for kind in ("manifest", "manifest-list", "index-manifest")}
         self._kept: dict[str, list[Coded]] = {}
@@ -67,7 +68,7 @@ class ManifestFiles:
 
     def _manifest(self, entries: Sequence[Coded], written: list[str]) -> ManifestMeta:
         name = self.name("manifest")
-        data = manifest.write_entries([e.data for e in entries], self._compression)
+        data = manifest.write_entries([e.data for e in entries], *self._form)
         self.add(name, data, written)
         if self._kept_count + len(entries) <= _KEPT_ENTRIES:
             self._kept[name] = list(entries)
@@ -76,13 +77,13 @@ class ManifestFiles:
 
     def write_list(self, metas: Sequence[ManifestMeta], written: list[str]) -> Listed:
         name = self.name("manifest-list")
-        data = manifest.encode_list(metas, self._compression)
+        data = manifest.encode_list(metas, *self._form)
         self.add(name, data, written)
         return Listed(tuple(metas), name, len(data))
 
     def write_indexes(self, entries: Sequence[IndexEntry], written: list[str]) -> str:
         name = self.name("index-manifest")
-        self.add(name, encode_index_manifest(entries, manifest.codec(self._compression)), written)
+        self.add(name, encode_index_manifest(entries, *self._form), written)
         return name
 
     def add(self, name: str, data: bytes, written: list[str]) -> None:

@@ -20,6 +20,7 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, Plan, pick, should_wait
 from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.table.append_bucket_writer import AppendBucketWriter
 from shoal.table.bucket_vectors import read_vectors, write_vectors
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
 from shoal.table.record_expire import record_expire
@@ -157,7 +158,7 @@ class BucketWriter:
                 self._after.remove(outputs[f.file_name])
                 moved = any(b.file_name == f.file_name for b in self._before)
                 if f.file_name not in kept and not moved:
-                    self.table.store.delete(self.at.spec.folder + f.file_name)
+                    self.at.spec.remove(f)
             else:
                 self._before.append(f)
         self._after += result.after
@@ -236,7 +237,10 @@ class BucketWriter:
             old = {f.file_name for f in changes.compact_before}
             kept = (f for f in changes.compact_after if f.file_name not in old)
             for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
-                self.table.store.delete(self.at.spec.folder + f.file_name)
+                self.at.spec.remove(f)
+
+
+AnyBucketWriter = BucketWriter | AppendBucketWriter
 
 
 def bucket_writer_of(
@@ -250,13 +254,16 @@ def bucket_writer_of(
     indexes: Sequence[IndexEntry] = (),
     *,
     overwrites: bool = False,
-) -> BucketWriter:
+) -> AnyBucketWriter:
     """The writer of a bucket. `live` and `indexes` are its files and index files in one snapshot, where it compacts.
 
     One that `overwrites` takes neither.
     """
+    if not table.primary_key:
+        old = ((), ()) if overwrites else (live, indexes)
+        return AppendBucketWriter(table, partition, bucket, total_buckets, spec, old[0], next_sequence, old[1])
     vectors = None
-    if table.primary_key and table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
+    if table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
         vectors = read_vectors(table, partition, bucket, indexes)
     return BucketWriter(
         table, partition, bucket, total_buckets, spec, live, next_sequence, vectors, overwrites=overwrites

@@ -19,11 +19,12 @@ import numpy as np
 from shoal.clock import Scheduler
 from shoal.errors import BadRequest, CommitUnknown, ShoalError
 from shoal.format.datafile import DataFile
+from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
 from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
-from shoal.table.bucket_writer import BucketWriter, check_bucket_count
+from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count
 from shoal.table.buckets import Group, route, total_buckets
 from shoal.table.commit import Commit
 from shoal.table.new_files import NewFiles, new_uuid
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from shoal.table.table import Table
 
-_Job = tuple[BucketWriter, Group, int]  # a bucket, its rows, their first sequence number
+_Job = tuple[AnyBucketWriter, Group, int]  # a bucket, its rows, their first sequence number
 _Flush = Callable[[_Job], list[DataFile]]
 
 # A flush holds the buffer, the rows of the buckets it encodes, and Parquet pages.
@@ -69,8 +70,9 @@ class Write:
         self._buffer_limit = limit
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
-        self._writers: dict[tuple[bytes, int], BucketWriter] = {}
+        self._writers: dict[tuple[bytes, int], AnyBucketWriter] = {}
         self._live: pa.Table | None = None
+        self._index_manifest: str | None = None
         self._base = 0
         self._sequences: dict[tuple[bytes, int], int] = {}
         self._last_identifier: int | None = None
@@ -226,7 +228,7 @@ class Write:
             part = merge_unsorted(part, self.table.rules)
         return part.to_batches(max_chunksize=BATCH_ROWS)
 
-    def _writer(self, group: Group) -> BucketWriter:
+    def _writer(self, group: Group) -> AnyBucketWriter:
         key = (group.partition, group.bucket)
         found = self._writers.get(key)
         if found is None:
@@ -235,9 +237,16 @@ class Write:
             live, newest = self._restore(group.partition, group.bucket)
             spec = self._files.spec(group.partition, group.bucket)
             first = max(self._sequences.get(key, 0), newest + 1)
-            found = BucketWriter(self.table, *key, self._count, spec, live, first)
+            found = bucket_writer_of(self.table, *key, self._count, spec, live, first, self._indexes(*key))
             self._writers[key] = found
         return found
+
+    def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
+        """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
+        if self._index_manifest is None or not self.table.options.deletion_vectors:
+            return []
+        entries = self.table.metadata.index_entries(self._index_manifest)
+        return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
 
     def _restore(self, partition: bytes, bucket: int) -> tuple[list[DataFile], int]:
         """(live files of a bucket, its newest sequence number or -1).
@@ -252,6 +261,7 @@ class Write:
         if self._live is None:
             newest = self._commit.refresh()
             self._live = self.table.metadata.live(newest)
+            self._index_manifest = newest.index_manifest if newest else None
             if not self._writers:
                 self._base = newest.id if newest else 0
         narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
@@ -260,7 +270,7 @@ class Write:
         check_bucket_count(self.table, self._count, there)
         here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), bucket))
         newest = pc.max(narrow.filter(here).column("max_sequence")).as_py()
-        if newest is None or self.table.options.write_only or not self.table.primary_key:
+        if newest is None or self.table.options.write_only:
             return [], -1 if newest is None else newest
         return [e.file for e in entries_of(self._live.filter(here))], newest
 

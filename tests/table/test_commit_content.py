@@ -72,6 +72,19 @@ def test_without_changes_the_index_manifest_is_the_same_file() -> None:
     assert second.changelog_record_count is None
 
 
+@pytest.mark.parametrize("form", ["avro", "orc", "parquet"])
+def test_manifests_of_every_format(form: str) -> None:
+    t = table(manifest__format=form, manifest__merge_min_count=2)
+    c = Commit(t, "job")
+    for i in range(3):
+        c.commit(staged(A, new_files=[file(f"data-{i}")], new_indexes=[hashes(f"index-{i}", A)]), i)
+    start = {"avro": b"Obj", "orc": b"ORC", "parquet": b"PAR1"}[form]
+    assert {t.store.read(f"manifest/{n}")[: len(start)] for n in named_files(t)} == {start}
+    assert (names(t), indexes(t)) == (["data-0@0", "data-1@0", "data-2@0"], ["index-2"])
+    t.rollback(snapshot=2)
+    assert names(t) == ["data-0@0", "data-1@0"]
+
+
 def test_a_changelog_or_an_index_alone_is_a_commit() -> None:
     t = table()
     assert Commit(t, "job").commit(staged(A, changelog_files=[file("changelog-1", rows=4)]), 1).snapshots == (1,)

@@ -41,6 +41,14 @@ def test_a_compaction_keeps_the_ids_of_its_rows(golden: Golden) -> None:
     ]
 
 
+def test_bounds_of_files_that_store_ids_are_those_of_the_columns(golden: Golden) -> None:
+    table = shoal.open(golden("kinds")).table("kinds.rt_compacted")
+    every = table.scan().to_arrow().to_pylist()
+    found = table.scan(where="id > 3").to_arrow().to_pylist()
+    assert found == [r for r in every if r["id"] > 3] != []
+    assert table.scan(where="id > 99").plan().entries.num_rows == 0
+
+
 def test_the_columns_are_not_there_without_being_asked_for(golden: Golden) -> None:
     table = shoal.open(golden("tracking")).table("tracking.rt")
     assert table.scan().to_arrow().column_names == ["id", "v"]
