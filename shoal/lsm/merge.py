@@ -288,17 +288,61 @@ def _keep_freed_memory() -> None:
     np.empty(16 << 20, np.uint8)
 
 
-def merge_unsorted(table: pa.Table, rules: Rules) -> pa.Table:
-    """One row per key, in key order, of rows in order of arrival; deletes are kept."""
+def merge_unsorted(table: pa.Table, rules: Rules) -> Iterator[pa.RecordBatch]:
+    """One row per key, in key order, of rows in any order; retractions are kept. All their columns, in batches."""
     _keep_freed_memory()
-    table = table.combine_chunks()
     words = _key_words([table], rules.keys)
-    if rules.engine is not None:
-        raise Unsupported("merging a write buffer with another merge engine than deduplicate is not supported yet")
-    if not rules.sequence_fields and not rules.ignore_delete:
-        return table.take(_indices(last_by_key(words)))
+    if rules.engine is None and not rules.sequence_fields and not rules.ignore_delete:
+        yield from table.take(_indices(last_by_key(words))).to_batches(max_chunksize=_BATCH_ROWS[1])
+        return
     order, first = _sequenced_order([table], words, rules)
-    return table.take(_indices(_winners(order, first, _kinds([table]), rules)))
+    if rules.engine is None:
+        rows = _winners(order, first, _kinds([table]), rules)
+        yield from table.take(_indices(rows)).to_batches(max_chunksize=_BATCH_ROWS[1])
+        return
+    for versions, begins in _blocks(table, order, first):
+        yield fold_ordered(versions, begins, rules)
+
+
+def sort_unsorted(table: pa.Table, rules: Rules) -> Iterator[pa.RecordBatch]:
+    """All rows by key, the versions of a key in their order; a batch holds all versions of its keys."""
+    _keep_freed_memory()
+    order, first = _sequenced_order([table], _key_words([table], rules.keys), rules)
+    for versions, begins in _blocks(table, order, first):
+        yield from _cut_between_keys(versions, begins)
+
+
+def merge_ordered(batch: pa.RecordBatch, rules: Rules) -> pa.RecordBatch:
+    """One row per key of a batch that `sort_unsorted` or `order_runs` gave."""
+    import pyarrow as pa
+
+    words = _key_words([batch], rules.keys)
+    first = np.ones(batch.num_rows, bool)
+    if batch.num_rows:
+        np.logical_or.reduce([w[1:] != w[:-1] for w in words], out=first[1:])
+    table = pa.Table.from_batches([batch])
+    if rules.engine is not None:
+        return fold_ordered(table, first, rules)
+    rows = _winners(np.arange(batch.num_rows), first, _kinds([batch]), rules)
+    return batch.take(_indices(rows))
+
+
+def fold_ordered(table: pa.Table, first: Array, rules: Rules) -> pa.RecordBatch:
+    """Rows that lie in merge order as the engine folds them, all their columns; retractions are kept."""
+    parts, names = table.to_batches(), tuple(table.schema.names)
+    fold = _Fold(replace(rules, lookup=False), names, sequenced=True, drop_deletes=False, ordered=True)
+    assert rules.engine is not None
+    (out,) = fold._by_engine(rules.engine, parts, np.arange(table.num_rows), first)
+    return out
+
+
+def _blocks(table: pa.Table, order: Array, first: Array) -> Iterator[tuple[pa.Table, Array]]:
+    """The rows in this order, whole keys at a time, and which of them begin a key."""
+    begins = np.flatnonzero(first)
+    at = np.searchsorted(begins, np.arange(0, len(first), _BLOCK_ROWS))
+    cuts = np.unique(np.append(begins[at[at < len(begins)]], len(first)))
+    for a, b in pairwise(cuts.tolist()):
+        yield table.take(_indices(order[a:b])).combine_chunks(), first[a:b]
 
 
 # ---- one block -------------------------------------------------------------------------------------------

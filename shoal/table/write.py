@@ -9,7 +9,7 @@ committed is never committed again; files that are not committed are deleted on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -158,7 +158,7 @@ class Write:
         for w in writers:
             w.brake(self._scheduler, at_commit=False)
         words = None
-        if self.table.primary_key and not self.table.rules.sequence_fields:
+        if self.table.primary_key and not self.table.rules.sequence_fields and self.table.rules.engine is None:
             words = [w for k in self.table.schema.trimmed_keys for w in column_words(rows.column(k).combine_chunks())]
         bytes_a_row = max(1.0, self._buffered / rows.num_rows)
         jobs = [(w, g, w.take_sequences(len(g.rows))) for w, g in zip(writers, groups)]
@@ -197,23 +197,23 @@ class Write:
             raise
         return [done[i] for i in range(len(jobs))]
 
-    def _batches(self, rows: pa.Table, group: Group, first: int, words: list[Any] | None) -> list[pa.RecordBatch]:
-        """The rows of one bucket as they are written: for keyed tables sorted, the last version of each key."""
+    def _batches(self, rows: pa.Table, group: Group, first: int, words: list[Any] | None) -> Iterator[pa.RecordBatch]:
+        """The rows of one bucket as they are written: for keyed tables sorted, the versions of a key merged."""
         import pyarrow as pa
 
+        whole = len(group.rows) == rows.num_rows
         if not self.table.primary_key:
-            part = rows if len(group.rows) == rows.num_rows else rows.take(pa.array(group.rows))
-            return part.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
-        if words is not None:
-            whole = len(group.rows) == rows.num_rows
+            part = rows if whole else rows.take(pa.array(group.rows))
+        elif words is not None:
             local = last_by_key(words if whole else [w[group.rows] for w in words])
             part = rows.take(pa.array(local if whole else group.rows[local]))
             part = part.append_column(SEQUENCE, pa.array(first + local))
         else:
-            part = rows.take(pa.array(group.rows))
+            part = rows if whole else rows.take(pa.array(group.rows))
             part = part.append_column(SEQUENCE, pa.array(np.arange(first, first + len(group.rows))))
-            part = merge_unsorted(part, self.table.rules)
-        return part.to_batches(max_chunksize=BATCH_ROWS)
+            yield from merge_unsorted(part, self.table.rules)
+            return
+        yield from part.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
     def _writer(self, group: Group) -> BucketWriter:
         key = (group.partition, group.bucket)
