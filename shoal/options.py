@@ -223,6 +223,10 @@ class Options:
         own = self.get(f"fields.{column}.stats-mode") if column is not None else None
         return cast("str | None", own) or self._str("metadata.stats-mode")
 
+    def column_stats_mode(self, column: str) -> str | None:
+        """The mode of one column, where it has one of its own."""
+        return cast("str | None", self.get(f"fields.{column}.stats-mode"))
+
     @property
     def stats_dense_store(self) -> bool:
         return self._bool("metadata.stats-dense-store")

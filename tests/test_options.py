@@ -390,7 +390,7 @@ def test_the_default_value_never_says_anything() -> None:
         ("rowkind.field", "k", "refuses-write"),
         ("ignore-update-before", "true", "refuses-write"),
         ("file-index.bloom-filter.columns", "a", "refuses-write"),
-        ("data-file.thin-mode", "true", "refuses-write"),
+        ("data-file.thin-mode", "true", None),
         ("dynamic-partition-overwrite", "false", "refuses-write"),
         ("metadata.iceberg.storage", "table-location", "refuses-write"),
         ("parquet.compression", "gzip", "refuses-write"),

@@ -38,7 +38,7 @@ from shoal.format.row import UNIT_NS, Value
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shoal.format.data import ColumnBounds
+    from shoal.format.data_writer import ColumnBounds
 
 Mask = NDArray[np.bool_]
 

@@ -9,11 +9,11 @@ Arrow types of the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Unsupported
-from shoal.format.row import UNIT_NS, Value
+from shoal.format.data_writer import ColumnBounds, Written
+from shoal.format.row import UNIT_NS
 from shoal.format.types import DataType, Field, to_arrow
 
 if TYPE_CHECKING:
@@ -44,24 +44,6 @@ def format_of(file_name: str) -> str:
 
 
 # ---- writing ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnBounds:
-    """What a file's footer knows of one column: stored values (None = no bound) and the null count."""
-
-    low: Value
-    high: Value
-    nulls: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A finished file: its rows, bytes, and bounds by column name (nested columns have none)."""
-
-    rows: int
-    size: int
-    bounds: dict[str, ColumnBounds]
 
 
 class ParquetWriter:
@@ -100,8 +82,7 @@ class ParquetWriter:
         self._writer: pq.ParquetWriter | None = None
 
     @property
-    def written(self) -> int:
-        """Bytes that left for the sink so far."""
+    def size(self) -> int:
         return int(self._sink.tell())
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -40,8 +40,10 @@ def row_hashes(columns: Sequence[pa.Array], types: Sequence[DataType]) -> Ints:
     return out
 
 
-def buckets(columns: Sequence[pa.Array], types: Sequence[DataType], count: int, function: str = "default") -> Ints:
-    """The bucket of each row, int32, for a fixed bucket count."""
+def buckets(
+    columns: Sequence[pa.Array], types: Sequence[DataType], count: int | Ints, function: str = "default"
+) -> Ints:
+    """The bucket of each row, int32. `count` is the number of buckets, of all rows or of each."""
     if function == "default":
         h = row_hashes(columns, types).astype(np.int64)
         return np.abs(np.fmod(h, count)).astype(np.int32)

@@ -12,7 +12,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from shoal.format import int96
-from shoal.format.data import READ_BUFFER, ColumnBounds, footer_bounds
+from shoal.format.data import READ_BUFFER, footer_bounds
+from shoal.format.data_writer import ColumnBounds
 from shoal.format.shared_maps import layouts
 from shoal.format.types import Field, to_arrow
 

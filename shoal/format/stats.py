@@ -7,16 +7,20 @@ bound that was cut is still a bound: the low end is a prefix, the high end is ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from shoal.errors import BadRequest
-from shoal.format.data import ColumnBounds
+from shoal.format.data_writer import ColumnBounds
 from shoal.format.datafile import Stats
 from shoal.format.row import Value, decode, encode
+from shoal.format.schema import KEY_PREFIX
 from shoal.format.types import DataType, Field
 
 # Keys and other columns that Paimon adds are cut at this length whatever metadata.stats-mode says.
 KEY_MODE = "truncate(128)"
+_SYSTEM = ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID")
+# What `mode_length` says of the modes without bounds.
+COUNTS, NONE = -1, -2
 _SLOT = DataType("INT")
 _UNKNOWN = ColumnBounds(None, None, None)
 
@@ -27,36 +31,68 @@ def mode_length(mode: str) -> int | None:
     if m == "full":
         return None
     if m == "counts":
-        return -1
+        return COUNTS
     if m == "none":
-        return -2
+        return NONE
     if m.startswith("truncate(") and m.endswith(")") and m[9:-1].strip().isdigit() and int(m[9:-1]) > 0:
         return int(m[9:-1])
     raise BadRequest(f"metadata.stats-mode '{mode}' is unknown", hint="use none, counts, full or truncate(16)")
 
 
-def key_stats(fields: Sequence[Field], bounds: Mapping[str, ColumnBounds], prefix: str) -> Stats:
+def limits(
+    names: Sequence[str],
+    mode: str,
+    own: Callable[[str], str | None],
+    *,
+    first: int = -1,
+    keys: Container[str] = (),
+    plain: bool = False,
+) -> dict[str, int | None]:
+    """How long the bounds of each column of a file may be (see `mode_length`).
+
+    `own` is the mode of one column. Columns that Paimon adds, and `keys` (columns that stand for the key), have
+    `KEY_MODE`; with `first` only so many of the others keep bounds. A `plain` format treats all columns alike.
+
+    Agrees with: StatsCollectorFactories (2.0.0).
+    """
+    out: dict[str, int | None] = {}
+    counted = 0
+    for name in names:
+        if (set_ := own(name)) is not None:
+            out[name] = mode_length(set_)
+        elif not plain and (_is_system(name) or name in keys):
+            out[name] = mode_length(KEY_MODE)
+            continue
+        else:
+            out[name] = NONE if 0 <= first <= counted else mode_length(mode)
+        counted += 1
+    return out
+
+
+def _is_system(name: str) -> bool:
+    return name.startswith(KEY_PREFIX) or name in _SYSTEM
+
+
+def key_stats(
+    fields: Sequence[Field], bounds: Mapping[str, ColumnBounds], limits: Mapping[str, int | None], prefix: str
+) -> Stats:
     """Bounds of the key columns of a file; `prefix` is what their names carry in the file."""
-    limit = mode_length(KEY_MODE)
-    cut = [_cut(f, bounds.get(prefix + f.name, _UNKNOWN), limit) for f in fields]
-    return _stats(fields, cut)
+    return _stats(fields, [_kept(f, prefix + f.name, bounds, limits) for f in fields])
 
 
 def value_stats(
-    fields: Sequence[Field], bounds: Mapping[str, ColumnBounds], mode: Callable[[str], str], dense: bool
+    fields: Sequence[Field], bounds: Mapping[str, ColumnBounds], limits: Mapping[str, int | None], dense: bool
 ) -> tuple[Stats, tuple[str, ...] | None]:
     """(stats, the columns they cover): None means every column of the schema."""
-    kept: list[Field] = []
-    cut: list[ColumnBounds] = []
-    for f in fields:
-        limit = mode_length(mode(f.name))
-        c = _UNKNOWN if limit == -2 else _cut(f, bounds.get(f.name, _UNKNOWN), limit)
-        if dense and c == _UNKNOWN:
-            continue
-        kept.append(f)
-        cut.append(c)
-    covered = None if len(kept) == len(fields) else tuple(f.name for f in kept)
-    return _stats(kept, cut), covered
+    every = [_kept(f, f.name, bounds, limits) for f in fields]
+    chosen = [(f, b) for f, b in zip(fields, every) if not dense or b != _UNKNOWN]
+    covered = None if len(chosen) == len(fields) else tuple(f.name for f, _ in chosen)
+    return _stats([f for f, _ in chosen], [b for _, b in chosen]), covered
+
+
+def _kept(f: Field, name: str, bounds: Mapping[str, ColumnBounds], limits: Mapping[str, int | None]) -> ColumnBounds:
+    limit = limits[name]
+    return _UNKNOWN if limit == NONE else _cut(f, bounds.get(name, _UNKNOWN), limit)
 
 
 def _stats(fields: Sequence[Field], bounds: Sequence[ColumnBounds]) -> Stats:
@@ -72,8 +108,10 @@ def _cut(f: Field, b: ColumnBounds, limit: int | None) -> ColumnBounds:
         return b
     if limit < 0:
         return ColumnBounds(None, None, b.nulls)
-    if not f.type.is_bytes or not isinstance(b.low, bytes) or not isinstance(b.high, bytes):
+    if not f.type.is_bytes:
         return b
+    if not isinstance(b.low, bytes) or not isinstance(b.high, bytes):
+        return ColumnBounds(None, None, b.nulls)
     text = f.type.root in ("CHAR", "VARCHAR")
     low = _prefix(b.low, limit, text)
     high = b.high if _length(b.high, text) <= limit else _round_up(_prefix(b.high, limit, text), text)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.format.data import ParquetWriter, Written
+from shoal.format.data_writer import FileForm, Written
 from shoal.format.datafile import APPEND, EMPTY_ROW, DataFile, Stats
 from shoal.format.row import encode, stored_values
 from shoal.format.schema import KEY_PREFIX, Schema
@@ -24,6 +24,7 @@ from shoal.store.base import add_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shoal.format.types import Field
     from shoal.store.base import Store
 
 # Files expected to stay below this are built in memory and written with one call.
@@ -64,17 +65,14 @@ class FileSpec:
 
     store: Store
     folder: str
-    next_name: Callable[[], str]
+    next_name: Callable[[FileForm], str]
     schema: Schema
-    compression: str
-    level: int
+    form: Callable[[int, bool, Sequence[Field] | None], FileForm]
+    """How files of a level (or changelog files, or files of some columns) are written."""
     target_size: int
-    stats_mode: Callable[[str], str]
     stats_dense: bool
     now: Callable[[], int]  # local wall clock, milliseconds
-    parquet: pa.Schema | None = None  # what `parquet_schema` makes of the columns, where a writer keeps it
     recent: RecentFiles | None = None
-    block_size: int | None = None  # bytes of a row group
 
     @property
     def keyed(self) -> bool:
@@ -84,13 +82,25 @@ class FileSpec:
 class RollingWriter:
     """Write batches of value columns (and, for keyed tables, sequence number and row kind); `close` gives the files.
 
-    Append tables pass `first_sequence`: their files count rows from there.
+    Append tables pass `first_sequence`: their files count rows from there. A `changelog` holds rows of all kinds, a
+    key more than once. `columns` are those of files that hold a part of the table's columns.
     """
 
     def __init__(
-        self, spec: FileSpec, *, level: int = 0, source: int = APPEND, first_sequence: int = 0, expected_bytes: int = 0
+        self,
+        spec: FileSpec,
+        *,
+        level: int = 0,
+        source: int = APPEND,
+        first_sequence: int = 0,
+        expected_bytes: int = 0,
+        changelog: bool = False,
+        columns: Sequence[Field] | None = None,
     ) -> None:
         self._spec = spec
+        self._form = spec.form(level, changelog, columns)
+        self._changelog = changelog
+        self._write_cols = None if columns is None else tuple(f.name for f in columns)
         self._level = level
         self._source = source
         self._sequence = first_sequence
@@ -103,7 +113,12 @@ class RollingWriter:
             return
         try:
             if self._open is None:
-                self._open = _OpenFile(self._spec, in_memory=self._expected < _IN_MEMORY)
+                self._open = _OpenFile(
+                    self._spec,
+                    self._form,
+                    in_memory=self._expected < _IN_MEMORY,
+                    recent=None if self._changelog else self._spec.recent,
+                )
             self._open.write(batch)
             if self._open.size >= self._spec.target_size:
                 self._roll()
@@ -113,7 +128,7 @@ class RollingWriter:
 
     def _roll(self) -> None:
         if self._open is not None:
-            file = self._open.close(self._level, self._source, self._sequence)
+            file = self._open.close(self._level, self._source, self._sequence, self._write_cols)
             self._open = None
             self.files.append(file)
             if not self._spec.keyed:
@@ -140,23 +155,18 @@ class RollingWriter:
 class _OpenFile:
     """One file being written, with running key, sequence and delete counts."""
 
-    def __init__(self, spec: FileSpec, in_memory: bool) -> None:
+    def __init__(self, spec: FileSpec, form: FileForm, *, in_memory: bool, recent: RecentFiles | None) -> None:
         import pyarrow as pa
 
         self._spec = spec
-        self.name = spec.next_name()
+        self._form = form
+        self.name = spec.next_name(form)
         self._path = spec.folder + self.name
         self._memory = pa.BufferOutputStream() if in_memory else None
         self._sink = None if in_memory else spec.store.sink(self._path)
-        self._writer = ParquetWriter(
-            self._memory or self._sink,
-            spec.schema.file_fields,
-            compression=spec.compression,
-            level=spec.level,
-            row_group_bytes=spec.block_size,
-            schema=spec.parquet,
-        )
-        self._rows: list[pa.RecordBatch] | None = [] if spec.recent and spec.keyed and in_memory else None
+        self._writer = form.open(self._memory or self._sink)
+        self._recent = recent if spec.keyed and in_memory else None
+        self._rows: list[pa.RecordBatch] = []
         self._first: pa.RecordBatch | None = None
         self._last: pa.RecordBatch | None = None
         self._low = self._high = -1
@@ -164,7 +174,7 @@ class _OpenFile:
 
     @property
     def size(self) -> int:
-        return self._writer.written
+        return self._writer.size
 
     def write(self, batch: pa.RecordBatch) -> None:
         import pyarrow as pa
@@ -174,47 +184,52 @@ class _OpenFile:
         if not spec.keyed:
             self._writer.write(batch)
             return
-        if self._rows is not None:
+        if self._recent is not None:
             self._rows.append(batch)
         sequence, kind = batch.column(SEQUENCE), batch.column(KIND)
         bounds = pc.min_max(sequence)
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
-        self._low = low if self._low < 0 else min(self._low, low)
-        self._high = max(self._high, high)
+        self._low = low if self._first is None else min(self._low, low)
+        self._high = high if self._first is None else max(self._high, high)
         self._deletes += pc.sum(pc.is_in(kind, pa.array([1, 3], pa.int8()))).as_py() or 0
         keys = batch.select(list(spec.schema.trimmed_keys))
         if self._first is None:
             self._first = keys.slice(0, 1)
         self._last = keys.slice(batch.num_rows - 1, 1)
         values = [batch.column(n) for n in spec.schema.names]
-        arrays = [*keys.columns, sequence, kind, *values]
-        fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(self._writer.schema, arrays)]
+        arrays = [*(() if self._form.thin else keys.columns), sequence, kind, *values]
+        fields = [pa.field(f.name, a.type, f.type.nullable) for f, a in zip(self._form.fields, arrays)]
         self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
 
-    def close(self, level: int, source: int, first_sequence: int) -> DataFile:
+    def close(self, level: int, source: int, first_sequence: int, write_cols: tuple[str, ...] | None) -> DataFile:
         written = self._writer.close()
         if self._memory is not None:
             add_file(self._spec.store, self._path, memoryview(self._memory.getvalue()).cast("B"))
-            if self._rows is not None and self._spec.recent is not None:
-                self._spec.recent.put(self.name, self._rows)
+            if self._recent is not None:
+                self._recent.put(self.name, self._rows)
         elif self._sink is not None:
             self._sink.close()
-        return self._meta(written, level, source, first_sequence)
+        return self._meta(written, level, source, first_sequence, write_cols)
 
-    def _meta(self, written: Written, level: int, source: int, first_sequence: int) -> DataFile:
-        spec, schema = self._spec, self._spec.schema
-        stats, covered = value_stats(schema.fields, written.bounds, spec.stats_mode, spec.stats_dense)
+    def _meta(
+        self, written: Written, level: int, source: int, first_sequence: int, write_cols: tuple[str, ...] | None
+    ) -> DataFile:
+        spec, schema, limits = self._spec, self._spec.schema, self._form.limits
+        fields = schema.fields if spec.keyed else self._form.fields
+        stats, covered = value_stats(fields, written.bounds, limits, spec.stats_dense)
         if not spec.keyed:
             return DataFile(
                 self.name, written.size, written.rows, EMPTY_ROW, EMPTY_ROW, Stats(), stats, first_sequence,
                 first_sequence + written.rows - 1, schema.id, level, creation_ms=spec.now(), delete_row_count=0,
-                file_source=source, value_stats_cols=covered,
+                file_source=source, value_stats_cols=covered, write_cols=write_cols,
             )  # fmt: skip
         assert self._first is not None and self._last is not None
+        prefix = "" if self._form.thin else KEY_PREFIX
         return DataFile(
             self.name, written.size, written.rows, self._key(self._first), self._key(self._last),
-            key_stats(schema.key_fields, written.bounds, KEY_PREFIX), stats, self._low, self._high, schema.id, level,
-            creation_ms=spec.now(), delete_row_count=self._deletes, file_source=source, value_stats_cols=covered,
+            key_stats(schema.key_fields, written.bounds, limits, prefix), stats, self._low, self._high, schema.id,
+            level, creation_ms=spec.now(), delete_row_count=self._deletes, file_source=source,
+            value_stats_cols=covered,
         )  # fmt: skip
 
     def _key(self, row: pa.RecordBatch) -> bytes:

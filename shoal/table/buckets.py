@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which partition and bucket a row belongs to, for whole tables of rows at once.
 
-Agrees with: FixedBucketRowKeyExtractor, UnawareBucketRowKeyExtractor (2.0.0).
+A `Router` answers it for one writer; what kind a table needs is decided here once. Agrees with: KeyAndBucketExtractor,
+FixedBucketRowKeyExtractor, AppendTableRowKeyExtractor, BucketMode (2.0.0).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from shoal.budget import Budget
 from shoal.errors import Unsupported
 from shoal.format.datafile import EMPTY_ROW
 from shoal.format.hashing import buckets
+from shoal.format.index_manifest import IndexEntry
 from shoal.format.row import encode, stored_values
+from shoal.format.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,15 +27,89 @@ if TYPE_CHECKING:
     from shoal.table.table import Table
 
 Rows = np.ndarray[Any, np.dtype[Any]]
+Place = tuple[bytes, int]  # partition, bucket
+Indexes = tuple[IndexEntry, ...]
+
+UNAWARE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of one bucket: their numbers, ascending. `partition` is a BinaryRow with arity prefix."""
+    """Rows of one bucket: their numbers, ascending. `partition` is a BinaryRow with arity prefix.
+
+    `total_buckets` is what the bucket's files record: the number of buckets of the partition, negative where the table
+    has no fixed number.
+    """
 
     partition: bytes
     bucket: int
     rows: Rows
+    total_buckets: int
+
+
+class Newest(Protocol):
+    """Where a router learns what the table holds now: `Commit`."""
+
+    def refresh(self) -> Snapshot | None: ...
+
+
+class Router(Protocol):
+    """Places the rows of one writer. Keyed tables carry the column `_VALUE_KIND` along."""
+
+    def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
+        """(the rows, their groups). Rows may be added, changed or left out where a key changes its partition."""
+        ...
+
+    def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
+        """Index entries (new, deleted) that the checkpoint being prepared commits; new index files exist already."""
+        ...
+
+    def committed(self) -> None:
+        """What `staged` gave last is committed."""
+        ...
+
+    def forget(self) -> None:
+        """A commit failed, or others have written: index files that are not committed go, the rest is read again."""
+        ...
+
+
+def router_of(table: Table, newest: Newest, budget: Budget) -> Router:
+    """The router that the table's bucket mode needs."""
+    count = total_buckets(table)
+    return FixedRouter(table, count) if count > 0 else UnawareRouter(table)
+
+
+class FixedRouter:
+    """A bucket by the hash of the bucket key."""
+
+    def __init__(self, table: Table, count: int) -> None:
+        self._table = table
+        self._count = count
+
+    def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
+        partitions, codes = partitions_of(self._table, rows)
+        bucket = fixed_buckets(self._table, rows, self._count)
+        return rows, groups_of(partitions, codes, bucket, [self._count] * len(partitions))
+
+    def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
+        return {}
+
+    def committed(self) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+
+class UnawareRouter(FixedRouter):
+    """Append tables without buckets: everything lies in bucket 0."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table, UNAWARE)
+
+    def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
+        partitions, codes = partitions_of(self._table, rows)
+        return rows, groups_of(partitions, codes, np.zeros(rows.num_rows, np.int32), [UNAWARE] * len(partitions))
 
 
 def total_buckets(table: Table) -> int:
@@ -43,31 +122,42 @@ def total_buckets(table: Table) -> int:
             f"{table.name}: writing primary-key tables with bucket = {count} is not supported yet",
             hint="create the table with a fixed number of buckets, e.g. bucket = 4",
         )
-    return -1
+    return UNAWARE
 
 
 def route(table: Table, rows: pa.Table) -> list[Group]:
-    """The rows by partition and bucket; rows of a group stay in order of arrival."""
-    n = rows.num_rows
-    partitions, codes = _partitions(table, rows)
+    """The groups of rows that need no memory to be placed."""
     count = total_buckets(table)
-    if count > 0:
-        schema = table.schema
-        fields = [schema.field(k) for k in table.bucket_key]
-        columns = [rows.column(f.name).combine_chunks() for f in fields]
-        bucket = buckets(columns, [f.type for f in fields], count, table.options.bucket_function)
-    else:
-        count, bucket = 1, np.zeros(n, np.int32)
-    combined = codes * count + bucket
-    groups = len(partitions) * count
-    small = combined.astype(np.uint8 if groups <= 256 else np.uint16 if groups <= 65_536 else np.int64)
+    return (FixedRouter(table, count) if count > 0 else UnawareRouter(table)).route(rows)[1]
+
+
+def fixed_buckets(table: Table, rows: pa.Table, count: int | Rows) -> Rows:
+    """The bucket of each row among `count`, which may differ from row to row."""
+    fields = [table.schema.field(k) for k in table.bucket_key]
+    columns = [rows.column(f.name).combine_chunks() for f in fields]
+    return buckets(columns, [f.type for f in fields], count, table.options.bucket_function)
+
+
+def groups_of(partitions: list[bytes], codes: Rows, bucket: Rows, totals: list[int]) -> list[Group]:
+    """Rows by (partition, bucket); rows of a group stay in order of arrival. `totals` is by partition."""
+    n = len(codes)
+    if not n:
+        return []
+    low = int(bucket.min())
+    width = int(bucket.max()) - low + 1
+    combined = codes * width + (bucket - low)
+    count = len(partitions) * width
+    small = combined.astype(np.uint8 if count <= 256 else np.uint16 if count <= 65_536 else np.int64)
     order = np.argsort(small, kind="stable")
     present, starts = np.unique(small[order], return_index=True)
     ends = np.append(starts[1:], n)
-    return [Group(partitions[int(c) // count], int(c) % count, order[a:b]) for c, a, b in zip(present, starts, ends)]
+    return [
+        Group(partitions[int(c) // width], int(c) % width + low, order[a:b], totals[int(c) // width])
+        for c, a, b in zip(present, starts, ends)
+    ]
 
 
-def _partitions(table: Table, rows: pa.Table) -> tuple[list[bytes], Rows]:
+def partitions_of(table: Table, rows: pa.Table) -> tuple[list[bytes], Rows]:
     """(distinct partition rows, the index of each row's partition)."""
     fields = table.schema.partition_fields
     n = rows.num_rows

@@ -17,7 +17,7 @@ import numpy as np
 from shoal.errors import Corrupt
 from shoal.format.blob import is_blob_file
 from shoal.format.bounds import keep_bounds
-from shoal.format.data import ColumnBounds
+from shoal.format.data_writer import ColumnBounds
 from shoal.format.datafile import DataFile, Entry
 from shoal.format.predicate import TRUE, Node, project
 from shoal.format.schema import Schema

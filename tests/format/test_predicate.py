@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pytest
 
 from shoal.format import bounds, predicate
-from shoal.format.data import ColumnBounds
+from shoal.format.data_writer import ColumnBounds
 from shoal.format.predicate import (
     Always,
     And,

@@ -17,7 +17,7 @@ from oracle_values import multiset, rows_of
 
 import shoal
 from shoal import ManualClock, Unsupported
-from shoal.format.data import ColumnBounds
+from shoal.format.data_writer import ColumnBounds
 from shoal.format.datafile import ADD, Entry
 from shoal.format.manifest import entries_of
 from shoal.format.schema import VALUE_KIND
@@ -43,7 +43,7 @@ REPEATED = (
     bucket_modes.pk_mod_bigint dv.pk_plain engines.dd_ignore_delete engines.dd_plain engines.dd_seq engines.dd_seq2
     engines.dd_seq_desc evo.defaults formats.append_stats_counts formats.append_stats_full formats.append_stats_none
     formats.append_stats_not_dense formats.append_stats_per_field formats.append_stats_truncate16
-    formats.append_stats_truncate3 formats.manifest_merge formats.pk_parquet formats.pk_stats_none formats.pk_thin_off
+    formats.append_stats_truncate3 formats.append_stats_first3 formats.manifest_merge formats.pk_parquet formats.pk_prefixes formats.pk_stats_none formats.pk_thin_mode formats.pk_thin_off
     formats.rolled maint.branched maint.forwarded types.append_parquet types.multiset_parquet types.pk_parquet
     types.pk_wide
 """.split()

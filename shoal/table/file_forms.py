@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a table's new files are written: format, compression, names and bounds, by level or for changelogs.
+
+Agrees with: KeyValueFileWriterFactory, DataFilePathFactory, StatsCollectorFactories, BaseAppendFileStoreWrite (2.0.0).
+Invariant: levels matter to tables with a primary key only; what a changelog option leaves out, the level decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from shoal.errors import Unsupported
+from shoal.format.data_writer import DataWriter, FileForm
+from shoal.format.schema import SEQUENCE_NUMBER, VALUE_KIND, Schema
+from shoal.format.stats import limits
+from shoal.format.types import Field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shoal.options import Options
+    from shoal.store.base import Sink
+
+# What file names say of a codec, where that is not its own name.
+_EXTENSIONS = {"none": None, "gzip": "gz", "bzip2": "bz2", "zstd": "zst"}
+_TEXT = ("csv", "json")
+
+
+class FileForms:
+    """The forms of one writer's files, each made once."""
+
+    def __init__(self, schema: Schema, options: Options) -> None:
+        self._schema = schema
+        self._options = options
+        self._forms: dict[tuple[int, bool], FileForm] = {}
+
+    def of(self, level: int, changelog: bool = False, columns: Sequence[Field] | None = None) -> FileForm:
+        """The form of data files of this level, or of changelog files; of whole rows, or of some `columns`."""
+        if columns is not None:
+            return self._made(level, changelog, tuple(columns))
+        key = level if self._schema.primary_keys else 0, changelog
+        if key not in self._forms:
+            self._forms[key] = self._made(*key, None)
+        return self._forms[key]
+
+    def _made(self, level: int, changelog: bool, columns: tuple[Field, ...] | None) -> FileForm:
+        o, schema = self._options, self._schema
+        form = self._choice("file.format", level, changelog).lower()
+        compression = self._choice("file.compression", level, changelog)
+        thin = columns is None and bool(schema.primary_keys) and bool(o.get("data-file.thin-mode"))
+        fields = columns or ((SEQUENCE_NUMBER, VALUE_KIND, *schema.fields) if thin else schema.file_fields)
+        kept = limits(
+            [f.name for f in fields],
+            self._choice("metadata.stats-mode", level, changelog),
+            o.column_stats_mode,
+            first=cast(int, o.get("metadata.stats-keep-first-n-columns")),
+            keys=schema.trimmed_keys if thin else (),
+            plain=form == "avro",
+        )
+        prefix = o.get("changelog-file.prefix" if changelog else "data-file.prefix")
+        opener = writer_of(form, fields, compression, o)
+        return FileForm(form, str(prefix), self._suffix(form), fields, thin, kept, opener)
+
+    def _choice(self, key: str, level: int, changelog: bool) -> str:
+        """The value of an option that has forms per level and for changelogs."""
+        o = self._options
+        own = o.get("changelog-file." + key.rpartition(".")[2]) if changelog else None
+        if own is not None:
+            return str(own)
+        levels = cast("Mapping[str, str]", o.get(key + ".per.level")) if self._schema.primary_keys else {}
+        return {int(k): v for k, v in levels.items()}.get(level) or str(o.get(key))
+
+    def _suffix(self, form: str) -> str:
+        """Java names the codec of `file.compression` here, whatever the level has."""
+        codec = self._options.file_compression.lower()
+        extension = _EXTENSIONS.get(codec, self._options.file_compression)
+        if extension and form in _TEXT:
+            return f".{form}.{extension}"
+        if extension and self._options.get("file.suffix.include.compression"):
+            return f".{extension}.{form}"
+        return f".{form}"
+
+
+def writer_of(
+    form: str, fields: tuple[Field, ...], compression: str, options: Options
+) -> Callable[[Sink | pa.NativeFile], DataWriter]:
+    """What opens files of this format."""
+    if form == "parquet":
+        from shoal.format.data import ParquetWriter, parquet_schema
+
+        schema = parquet_schema(fields)
+        return lambda sink: ParquetWriter(
+            sink,
+            fields,
+            compression=compression,
+            level=options.zstd_level,
+            row_group_bytes=options.file_block_size,
+            schema=schema,
+        )
+    raise Unsupported(f"data files in '{form}' format cannot be written", hint="set 'file.format' to 'parquet'")
