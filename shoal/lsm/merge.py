@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.budget import Budget
-from shoal.errors import Unsupported
 from shoal.lsm.keys import Array, column_words, integers, last_by_key, last_rows, stable_order
 from shoal.lsm.picking import picked
 

@@ -87,7 +87,7 @@ def engine(tmp_path: Path, options: dict[str, str], columns: Sequence[tuple[str,
 
 def raw(table: Table) -> list[tuple[Any, ...]]:
     """Rows of the only file as they lie there: sequence number, kind, values."""
-    (file,) = [f for f in Path(table.store.uri.removeprefix("file:")).glob("bucket-0/*.parquet")]
+    (file,) = list(Path(table.store.uri.removeprefix("file:")).glob("bucket-0/*.parquet"))
     return [(r["_SEQUENCE_NUMBER"], r["_VALUE_KIND"], r["k"], r["v"]) for r in pq.ParquetFile(file).read().to_pylist()]
 
 
