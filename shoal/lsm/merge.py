@@ -101,11 +101,23 @@ def merge_runs(
     without it rows of a block come in the order of their runs, which saves a copy.
     """
     _keep_freed_memory()
-    by_age = sorted(runs, key=lambda r: r.sequences)
     fold = _Fold(
         rules, tuple(columns), needs_sequence([r.sequences for r in runs], rules), drop_deletes, ordered,
         fits=budget.total <= _ONE_ARRAY,
     )  # fmt: skip
+    yield from _merged(runs, fold, budget)
+
+
+def order_runs(runs: Sequence[RunInput], rules: Rules, budget: Budget) -> Iterator[pa.RecordBatch]:
+    """All rows of the runs by key, the versions of a key in their order; a batch holds all versions of its keys."""
+    _keep_freed_memory()
+    sequenced = needs_sequence([r.sequences for r in runs], rules)
+    fold = _Fold(rules, (), sequenced, drop_deletes=False, ordered=True, together=True)
+    yield from _merged(runs, fold, budget)
+
+
+def _merged(runs: Sequence[RunInput], fold: _Fold, budget: Budget) -> Iterator[pa.RecordBatch]:
+    by_age = sorted(runs, key=lambda r: r.sequences)
     if len(runs) <= _ONE_PASS or sum(r.bytes for r in runs) <= budget.total * _LOADED_SHARE:
         yield from _merge(by_age, fold, budget)
         return
