@@ -190,6 +190,12 @@ class Options:
         return self._str("file.format")
 
     @property
+    def formats_by_level(self) -> dict[int, str]:
+        """Levels whose files have another format than `file.format`."""
+        formats = cast("Mapping[str, str]", self.get("file.format.per.level") or {})
+        return {int(level): kind.lower() for level, kind in formats.items() if kind.lower() != self.file_format}
+
+    @property
     def file_compression(self) -> str:
         return self._str("file.compression")
 

@@ -6,17 +6,23 @@ Agrees with: BloomFilterFileIndex, BloomFilter64, FastHash (2.0.0). Nulls are no
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from shoal.errors import BadRequest
 from shoal.format.index_values import Question, Reader
+from shoal.format.indexed_column import Values, canonical
 from shoal.format.types import DataType
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
 _MASK = (1 << 64) - 1
-_HASHED = (
+_MOST_BITS = 2**31 - 1
+HASHED = (
     "CHAR", "VARCHAR", "BINARY", "VARBINARY", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE",
     "TIME", "TIMESTAMP", "TIMESTAMP_LTZ",
 )  # fmt: skip
@@ -26,7 +32,7 @@ def rows(q: Question, index: Reader) -> BitMap | None:
     """No row, or None: some row may have one of the values."""
     from pyroaring import BitMap
 
-    if q.op != "=" or q.type.root not in _HASHED:
+    if q.op != "=" or q.type.root not in HASHED:
         return None
     hashes = index.number(">i")
     bits = index.data[index.at :]
@@ -84,3 +90,52 @@ def _int64(k: int) -> int:
 def _int32(k: int) -> int:
     k &= 0xFFFFFFFF
     return k - (1 << 32) if k >> 31 else k
+
+
+# ---- writing ---------------------------------------------------------------------------------------------
+
+
+class Filter:
+    """A filter that takes values batch by batch; its size is fixed by how many values it is made for."""
+
+    def __init__(self, t: DataType, items: int, fpp: float) -> None:
+        bits = min(int(-items * math.log(fpp) / (math.log(2) * math.log(2))), _MOST_BITS)
+        self._size = bits + 8 - bits % 8
+        if self._size > _MOST_BITS:
+            raise BadRequest(f"a bloom filter of {items} items is too large", hint="lower its 'items' or raise 'fpp'")
+        self._hashes = max(1, math.floor(self._size / items * math.log(2) + 0.5))
+        self._bits = np.zeros(self._size // 8, np.uint8)
+        self._type = t
+
+    def add(self, values: Values) -> None:
+        h = _hashes(values, self._type)
+        first = h.astype(np.uint32).view(np.int32)
+        second = (h >> np.uint64(32)).astype(np.uint32).view(np.int32)
+        for i in range(1, self._hashes + 1):
+            at = first + second * np.int32(i)  # both wrap around, as Java's ints do
+            at = np.where(at < 0, ~at, at) % self._size
+            np.bitwise_or.at(self._bits, at >> 3, (1 << (at & 7)).astype(np.uint8))
+
+    def encode(self) -> bytes:
+        return self._hashes.to_bytes(4, "big") + self._bits.tobytes()
+
+
+def _hashes(values: Values, t: DataType) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    if values.numbers is None:
+        import xxhash
+
+        assert values.text is not None
+        # the hash library takes one text at a time: each different one is hashed once
+        different = values.text.unique().to_pylist()
+        return np.fromiter((xxhash.xxh64_intdigest(v) for v in different), np.uint64, len(different))
+    v = values.numbers
+    if v.dtype.kind == "f":
+        v = canonical(v).view(f"i{v.dtype.itemsize}")
+    k = np.unique(v).astype(np.int64)
+    k = ~k + (k << 21)
+    k ^= k >> 24
+    k = k * 265
+    k ^= k >> 14
+    k = k * 21
+    k ^= k >> 28
+    return (k + (k << 31)).view(np.uint64)

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shoal.errors import Unsupported
+import numpy as np
+
+from shoal.errors import BadRequest, Unsupported
 from shoal.format import roaring
 from shoal.format.index_values import Question, Reader
+from shoal.format.indexed_column import Values
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
 _VERSION = 1
-_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DATE", "TIME", "DECIMAL", "TIMESTAMP", "TIMESTAMP_LTZ")
+NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DATE", "TIME", "DECIMAL", "TIMESTAMP", "TIMESTAMP_LTZ")
+
+
+_Ints = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ def rows(q: Question, index: Reader) -> BitMap | None:
     """The rows that answer the question."""
     from pyroaring import BitMap
 
-    if q.type.root not in _NUMBERS:
+    if q.type.root not in NUMBERS:
         return None
     _check(index)
     count = index.number(">i")
@@ -107,3 +113,37 @@ def _slices(index: Reader) -> Slices:
         found, index.at = roaring.read(index.data, index.at, index.path)
         bits.append(found)
     return Slices(low, high, present, bits)
+
+
+# ---- writing ---------------------------------------------------------------------------------------------
+
+
+def encode(parts: Sequence[Values], column: str) -> bytes:
+    """The index of a column, given batch by batch."""
+    starts = np.cumsum([0, *(p.rows for p in parts)])
+    at = np.concatenate([np.empty(0, np.int64), *(p.at + s for p, s in zip(parts, starts))])
+    values = np.concatenate([np.empty(0, np.int64), *(p.numbers for p in parts if p.numbers is not None)])
+    if len(values) and int(values.min()) == -(2**63):
+        raise BadRequest(
+            f"column '{column}': a bsi index cannot hold {-(2**63)}, whose absolute value has no 64 bit form",
+            hint="leave the column out of the index",
+        )
+    out = _VERSION.to_bytes(1, "big") + int(starts[-1]).to_bytes(4, "big")
+    for side in (values >= 0, values < 0):
+        out += b"\1" + _encode_slices(at[side], np.abs(values[side])) if side.any() else b"\0"
+    return out
+
+
+def _encode_slices(at: _Ints, values: _Ints) -> bytes:
+    """Java begins each side at zero, whatever its least value."""
+    high = int(values.max())
+    bits = slices(at, values, high.bit_length())
+    return b"".join((
+        _VERSION.to_bytes(1, "big"), bytes(8), high.to_bytes(8, "big"), roaring.encode(at),
+        len(bits).to_bytes(4, "big"), *bits,
+    ))  # fmt: skip
+
+
+def slices(at: _Ints, values: _Ints, count: int) -> list[bytes]:
+    """For each bit the bitmap of the rows in whose number it is set."""
+    return [roaring.encode(at[(values >> i & 1).astype(bool)]) for i in range(count)]

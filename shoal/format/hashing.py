@@ -65,7 +65,7 @@ def buckets(
 # ---- murmur ----------------------------------------------------------------------------------------------
 
 
-def _mix(h: Words, k: Words) -> Words:
+def murmur_mix(h: Words, k: Words) -> Words:
     k = k * U32(0xCC9E2D51)
     k = (k << U32(15)) | (k >> U32(17))
     k *= U32(0x1B873593)
@@ -76,7 +76,7 @@ def _mix(h: Words, k: Words) -> Words:
     return h
 
 
-def _finish(h: Words, length: Words) -> Words:
+def murmur_finish(h: Words, length: Words) -> Words:
     h = h ^ length
     h ^= h >> U32(16)
     h *= U32(0x85EBCA6B)
@@ -120,18 +120,18 @@ def _hash_block(columns: Sequence[pa.Array], types: Sequence[DataType]) -> Ints:
             at = at + (counts * 4).astype(U32)
     h: Words = np.full(n, SEED, U32)
     for w in null_words:
-        h = _mix(h, w)
+        h = murmur_mix(h, w)
     for low, high in slots:
-        h = _mix(_mix(h, low), high)
+        h = murmur_mix(murmur_mix(h, low), high)
     for words, counts in variable:
         least, most = (int(counts.min()), int(counts.max())) if n else (0, 0)
         for j in range(most):
             if j < least:
-                h = _mix(h, words[j])
+                h = murmur_mix(h, words[j])
             else:
                 some = np.flatnonzero(counts > j)
-                h[some] = _mix(h[some], words[j][some])
-    return _finish(h, at).view(np.int32)
+                h[some] = murmur_mix(h[some], words[j][some])
+    return murmur_finish(h, at).view(np.int32)
 
 
 def _nulls(c: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]] | None:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shoal.errors import Unsupported
 from shoal.format import roaring
-from shoal.format.bsi_index import Slices
+from shoal.format.bsi_index import Slices, slices
 from shoal.format.index_values import LAYOUT, Question, Reader, ordered
+from shoal.format.indexed_column import Distinct
 from shoal.format.types import DataType
 
 if TYPE_CHECKING:
@@ -136,3 +139,63 @@ def _key(t: DataType, chunk: _Chunk, i: int, at: Reader) -> Any:
         return at.goto(chunk.keys + i * chunk.width).value(t)
     offset = at.goto(chunk.keys + 4 * i).number(">i")
     return at.goto(chunk.keys + chunk.offsets_size + offset).value(t)
+
+
+# ---- writing ---------------------------------------------------------------------------------------------
+
+
+def encode(found: Distinct, chunk_size: int) -> bytes:
+    """The index of a column."""
+    n = len(found)
+    dictionary = _encode_dictionary(found, chunk_size)
+    header = _VERSION.to_bytes(1, "big") + found.rows.to_bytes(4, "big") + n.to_bytes(4, "big")
+    header += (found.encoded(0, 1) + found.encoded(n - 1, n) if n else b"") + len(dictionary).to_bytes(4, "big")
+    return len(header).to_bytes(4, "big") + header + dictionary + _encode_slices(found)
+
+
+def _encode_slices(found: Distinct) -> bytes:
+    # a column of nulls has -1 as its highest number, and with it slices for all 64 bits
+    count = max(1, (len(found) - 1).bit_length()) if len(found) else 64
+    bits = slices(found.at, found.codes, count)
+    present = roaring.encode(found.at)
+    table, at = b"", 0
+    for b in bits:
+        table += at.to_bytes(4, "big") + len(b).to_bytes(4, "big")
+        at += len(b)
+    header = b"".join((
+        _VERSION.to_bytes(1, "big"), count.to_bytes(1, "big"), len(present).to_bytes(4, "big"),
+        len(table).to_bytes(4, "big"), table,
+    ))  # fmt: skip
+    return b"".join((len(header).to_bytes(4, "big"), header, present, *bits))
+
+
+def _encode_dictionary(found: Distinct, chunk_size: int) -> bytes:
+    """Chunks: a first value in the head of each, behind it as many as fit the size."""
+    widths = found.widths
+    ends = np.cumsum(widths)
+    offsets, chunks, keys = [], [], []
+    start = chunks_size = keys_size = 0
+    while start < len(found):
+        end = max(start + 1, int(np.searchsorted(ends, int(ends[start]) + chunk_size, side="right")))
+        inner = found.encoded(start + 1, end)
+        if found.numbers is None:
+            places = (ends[start + 1 : end] - widths[start + 1 : end] - ends[start]).astype(">i4").tobytes()
+            sizes = len(places).to_bytes(4, "big") + len(inner).to_bytes(4, "big")
+            inner = places + inner
+        else:
+            sizes = len(inner).to_bytes(4, "big") + int(widths[start]).to_bytes(4, "big")
+        head = b"".join((
+            _VERSION.to_bytes(1, "big"), found.encoded(start, start + 1), start.to_bytes(4, "big"),
+            keys_size.to_bytes(4, "big"), (end - start - 1).to_bytes(4, "big"), sizes,
+        ))  # fmt: skip
+        offsets.append(chunks_size.to_bytes(4, "big"))
+        chunks.append(head)
+        keys.append(inner)
+        chunks_size += len(head)
+        keys_size += len(inner)
+        start = end
+    header = b"".join((
+        _VERSION.to_bytes(1, "big"), len(offsets).to_bytes(4, "big"), (4 * len(offsets)).to_bytes(4, "big"),
+        chunks_size.to_bytes(4, "big"),
+    ))  # fmt: skip
+    return b"".join((len(header).to_bytes(4, "big"), header, *offsets, *chunks, *keys))

@@ -195,3 +195,77 @@ def united32(a: bytes, b: bytes) -> bytes:
     for key, container in containers(b).items():
         mine[key] = mine[key].union(container) if key in mine else container
     return written({key: mine[key].optimized() for key in sorted(mine)})
+
+
+def encode_groups(rows: Array, starts: Array) -> tuple[bytes, Array]:
+    """(the bytes of many bitmaps behind each other, where each begins and the last ends).
+
+    Bitmap `i` holds `rows[starts[i]:starts[i + 1]]`, ascending and at least one. The bytes are those of `encode`, made
+    for all bitmaps at once: an index over a column has one for each value.
+    """
+    groups = len(starts) - 1
+    if not groups:
+        return b"", np.zeros(1, np.int64)
+    size = np.diff(starts)
+    group = np.repeat(np.arange(groups), size)
+    upper, lower = rows >> 16, rows & 0xFFFF
+    opens = np.ones(len(rows), bool)
+    opens[1:] = (group[1:] != group[:-1]) | (upper[1:] != upper[:-1])
+    at = np.flatnonzero(opens)  # where each container begins
+    owner, key = group[at], upper[at]
+    count = np.diff(np.append(at, len(rows)))
+    run_opens = opens.copy()
+    run_opens[1:] |= lower[1:] != lower[:-1] + 1
+    run_at = np.flatnonzero(run_opens)
+    container = np.cumsum(opens) - 1
+    runs = np.bincount(container[run_at], minlength=len(at))
+    kind = np.where(count <= _FEW, ARRAY, BITS)
+    plain = np.where(kind == ARRAY, 2 * count, 8192)
+    kind = np.where(2 + 4 * runs < plain, RUN, kind)
+    body = np.where(kind == RUN, 2 + 4 * runs, plain)
+
+    first = np.searchsorted(owner, np.arange(groups))  # the first container of each bitmap
+    held = np.diff(np.append(first, len(at)))
+    nth = np.arange(len(at)) - first[owner]
+    with_runs = np.bincount(owner[kind == RUN], minlength=groups) > 0
+    with_offsets = ~with_runs | (held >= _OFFSETS_FROM)
+    flags = np.where(with_runs, 4 + (held + 7) // 8, 8)
+    head = flags + 4 * held + np.where(with_offsets, 4 * held, 0)
+    before = np.cumsum(body) - body
+    bodies = np.bincount(owner, body, groups).astype(np.int64)
+    begin = np.append(0, np.cumsum(head + bodies))
+    body_at = begin[owner] + head[owner] + before - before[first][owner]
+
+    out = np.zeros(int(begin[-1]), np.uint8)
+    _put(out, begin[:-1], np.where(with_runs, (held - 1) << 16 | _RUN_COOKIE, _PLAIN_COOKIE), 4)
+    _put(out, begin[:-1][~with_runs] + 4, held[~with_runs], 4)
+    is_run = kind == RUN
+    np.bitwise_or.at(out, begin[owner][is_run] + 4 + nth[is_run] // 8, (1 << (nth[is_run] % 8)).astype(np.uint8))
+    heads = begin[owner] + flags[owner] + 4 * nth
+    _put(out, heads, key, 2)
+    _put(out, heads + 2, count - 1, 2)
+    told = with_offsets[owner]
+    _put(out, (heads + 4 * held[owner])[told], (body_at - begin[owner])[told], 4)
+
+    in_array = (kind == ARRAY)[container]
+    place = body_at[container] + 2 * (np.arange(len(rows)) - at[container])
+    _put(out, place[in_array], lower[in_array], 2)
+    _put(out, body_at[is_run], runs[is_run], 2)
+    run_end = np.append(run_at[1:], len(rows)) - 1
+    mine = is_run[container[run_at]]
+    run_at, run_end = run_at[mine], run_end[mine]
+    run_of = container[run_at]
+    nth_run = np.arange(len(run_at)) - np.searchsorted(run_of, run_of)
+    _put(out, body_at[run_of] + 2 + 4 * nth_run, lower[run_at], 2)
+    _put(out, body_at[run_of] + 4 + 4 * nth_run, lower[run_end] - lower[run_at], 2)
+    for c in np.flatnonzero(kind == BITS):  # each stands for more than 4096 rows
+        bits = np.zeros(65536, bool)
+        bits[lower[at[c] : at[c] + count[c]]] = True
+        out[body_at[c] : body_at[c] + 8192] = np.packbits(bits, bitorder="little")
+    return out.tobytes(), begin
+
+
+def _put(out: Array, at: Array, values: Array, width: int) -> None:
+    """Little-endian numbers at places of their own."""
+    for i in range(width):
+        out[at + i] = (values >> (8 * i)) & 0xFF

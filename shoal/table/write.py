@@ -19,10 +19,11 @@ import numpy as np
 from shoal.clock import Scheduler
 from shoal.errors import BadRequest, CommitUnknown, ShoalError
 from shoal.format.datafile import DataFile
+from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.table.append_buffer import AppendBuffer
-from shoal.table.bucket_writer import BucketWriter, check_bucket_count
+from shoal.table.bucket_writer import BucketWriter, bucket_writer_of, check_bucket_count
 from shoal.table.buckets import Group, Place, router_of
 from shoal.table.commit import Commit
 from shoal.table.local_merge import LocalMerge
@@ -30,6 +31,7 @@ from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.row_kinds import DELETE, INSERT, TEXTS, UPDATE_AFTER, RowKinds, kind_array
 from shoal.table.rows import batches_of, conform
 from shoal.table.staged import Committed, Staged
+from shoal.table.upkeep import Keeper
 from shoal.table.write_buffer import KeyedBuffer
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Write:
         self._touched: set[Place] = set()
         self._modified: dict[Place, int] = {}
         self._live: pa.Table | None = None
+        self._indexes: list[IndexEntry] = []
         self._base = 0
         self._sequences: dict[Place, int] = {}
         self._last_identifier: int | None = None
@@ -77,6 +80,7 @@ class Write:
         self._files = NewFiles(table)
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
+        self.keeper = Keeper(table, self._scheduler)
 
     # ---- rows
 
@@ -166,7 +170,8 @@ class Write:
             live, newest = self._restore(group)
             spec = self._files.spec(*place)
             first = max(self._sequences.get(place, 0), newest + 1)
-            found = BucketWriter(self.table, *place, group.total_buckets, spec, live, first)
+            indexes = [e for e in self._indexes if (e.partition, e.bucket) == place] if live else []
+            found = bucket_writer_of(self.table, *place, group.total_buckets, spec, live, first, indexes)
             self._writers[place] = found
         return found
 
@@ -196,6 +201,8 @@ class Write:
         if self._live is None:
             newest = self._commit.refresh()
             self._live = self.table.metadata.live(newest)
+            name = newest.index_manifest if newest else None
+            self._indexes = self.table.metadata.index_entries(name) if name else []
             if not self._writers:
                 self._base = newest.id if newest else 0
         narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
@@ -236,7 +243,7 @@ class Write:
         staged = self._prepare(compact, checkpoint is None, watermark, properties)
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
-            committed = self._commit.commit(staged, identifier, force_snapshot=self._empty_too)
+            committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
         except CommitUnknown:
             self._unclear = (staged, identifier)
             raise
@@ -244,7 +251,11 @@ class Write:
             self._forget()
             raise
         self._after(committed, checkpoint)
-        return committed
+        return self.keeper.after(committed, identifier)
+
+    def _forced(self, identifier: int) -> bool:
+        """Whether a commit without changes makes a snapshot all the same."""
+        return self._empty_too or self.keeper.wants_snapshot(identifier, self._commit.refresh)
 
     def _again(self, checkpoint: int | None) -> Committed:
         """The outcome of the last commit is unclear: settle that one before anything else."""
@@ -255,10 +266,10 @@ class Write:
                 f"{self.table.name}: the outcome of checkpoint {identifier} is still unclear",
                 hint="commit that checkpoint again first",
             )
-        committed = self._commit.commit(staged, identifier, force_snapshot=self._empty_too)
+        committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
         self._unclear = None
         self._after(committed, checkpoint)
-        return committed
+        return self.keeper.after(committed, identifier)
 
     def _after(self, committed: Committed, checkpoint: int | None) -> None:
         self._router.committed()
