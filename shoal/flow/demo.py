@@ -38,7 +38,9 @@ FOLDER = "./shoal-demo"
 # Two virtual hours for a month are about 11 changes a second: checkpoints of a busy table, not of a toy.
 START, END, HOURS = date(2013, 1, 1), date(2013, 2, 1), 2.0
 CHECKPOINTS_S = (60, 10)
-OPTIONS = {"bucket": 4, "partition.legacy-name": False}
+# Snapshots stay for a day, not for an hour: the doctor tells what was made from those that are there, and all of the
+# past can be asked.
+OPTIONS = {"bucket": 4, "partition.legacy-name": False, "snapshot.time-retained": "1 d"}
 QUESTION = (
     "SELECT carrier, count(*) AS flights, round(avg(arr_delay), 1) AS minutes_late FROM {table} "
     "WHERE status = 'arrived' GROUP BY carrier HAVING count(*) >= 100 ORDER BY avg(arr_delay) DESC, carrier LIMIT 5"

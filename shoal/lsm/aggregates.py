@@ -320,6 +320,8 @@ class ListAgg(Aggregate):
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         lone = steps.counts == 1
+        if steps.ops is not None:  # a text that is added to nothing is looked at, one that is the row passes
+            lone &= steps.ops[steps.starts] == RESET
         blank = _blanks(values)
         simple = lone | np.full(len(lone), not self._distinct)
         if steps.ops is not None:

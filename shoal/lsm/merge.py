@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ _SPILLED_ROWS = 8_192
 # Rows folded at once. More do not fit the CPU's cache; fewer cost more calls than they are worth.
 _BLOCK_ROWS = 131_072
 
+T = TypeVar("T", covariant=True)
 Open = Callable[[int], "Iterator[pa.RecordBatch]"]
 
 
@@ -100,22 +101,46 @@ def merge_runs(
     number where `needs_sequence` says so, and the level where `rules.lookup` does. `ordered` gives ascending keys;
     without it rows of a block come in the order of their runs, which saves a copy.
     """
+    sequenced = needs_sequence([r.sequences for r in runs], rules)
+    fold = _Fold(
+        rules, tuple(columns), sequenced, drop_deletes, ordered, fits=budget.total <= _ONE_ARRAY
+    )  # fmt: skip
+    yield from merge_blocks(runs, rules, fold, budget)
+
+
+def order_runs(runs: Sequence[RunInput], rules: Rules, budget: Budget) -> Iterator[pa.RecordBatch]:
+    """All rows of the runs by key, the versions of a key in their order; a batch holds all versions of its keys."""
+    sequenced = needs_sequence([r.sequences for r in runs], rules)
+    fold = _Fold(rules, (), sequenced, drop_deletes=False, ordered=True, together=True)
+    yield from merge_blocks(runs, rules, fold, budget)
+
+
+class BlockFold(Protocol[T]):
+    """What becomes of a block: rows of all versions of its keys, laid end to end, the oldest run first."""
+
+    def one(self, part: pa.RecordBatch) -> T:
+        """A block of one run, which holds each key once."""
+
+    def __call__(self, parts: list[pa.RecordBatch]) -> Iterator[T]: ...
+
+
+def merge_blocks(runs: Sequence[RunInput], rules: Rules, fold: BlockFold[T], budget: Budget) -> Iterator[T]:
+    """What `fold` makes of each block of the runs, ascending by key."""
     _keep_freed_memory()
     by_age = sorted(runs, key=lambda r: r.sequences)
-    fold = _Fold(
-        rules, tuple(columns), needs_sequence([r.sequences for r in runs], rules), drop_deletes, ordered,
-        fits=budget.total <= _ONE_ARRAY,
-    )  # fmt: skip
     if len(runs) <= _ONE_PASS or sum(r.bytes for r in runs) <= budget.total * _LOADED_SHARE:
-        yield from _merge(by_age, fold, budget)
+        yield from _merge(by_age, rules, fold, budget)
         return
     from shoal.lsm.spill import Spill
 
+    sequenced = needs_sequence([r.sequences for r in runs], rules)
+    together = _Fold(rules, (), sequenced, drop_deletes=False, ordered=True, together=True)
+
     with Spill() as spill:
         groups = [by_age[i : i + _ONE_PASS] for i in range(0, len(by_age), _ONE_PASS)]
-        together = [
+        laid = [
             RunInput(
-                spill.keep(_merge(g, replace(fold, together=True), budget)),
+                spill.keep(_merge(g, rules, together, budget)),
                 max(r.row_bytes for r in g),
                 (g[0].sequences[0], max(r.sequences[1] for r in g)),
                 sum(r.rows for r in g),
@@ -123,7 +148,7 @@ def merge_runs(
             )
             for g in groups
         ]
-        yield from _merge(together, fold, budget)
+        yield from _merge(laid, rules, fold, budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +173,11 @@ class _Fold:
     def __call__(self, parts: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        words = _key_words(parts, self.rules.keys)
+        words = key_words(parts, self.rules.keys)
         if self._last_stays:
             yield from self._chosen(parts, np.flatnonzero(last_rows(words)))
             return
-        order, first = _sequenced_order(parts, words, self.rules) if self.sequenced else stable_order(words)
+        order, first = sequenced_order(parts, words, self.rules) if self.sequenced else stable_order(words)
         if self.together:
             table, index = pa.Table.from_batches(parts), _indices(order)
             columns = [picked(c.combine_chunks(), order, index) for c in table.columns]
@@ -172,7 +197,7 @@ class _Fold:
         """The rows in this order, less deletes."""
         import pyarrow as pa
 
-        kinds = _kinds(parts)
+        kinds = kinds_of(parts)
         if self.drop_deletes and kinds is not None and kinds.any():
             kept = kinds[rows]
             rows = rows[(kept == INSERT) | (kept == UPDATE_AFTER)]
@@ -199,9 +224,9 @@ class _Fold:
 
         table = pa.Table.from_batches(parts)
         if self.rules.lookup:
-            order, first = _without_looked_up(table.column(LEVEL).to_numpy(), order, first)
+            order, first = without_looked_up(table.column(LEVEL).to_numpy(), order, first)
         values = [c for c in self.columns if c not in (SEQUENCE, KIND)]
-        folded = engine.fold(Versions(table, order, first, _kinds(parts)), values)
+        folded = engine.fold(Versions(table, order, first, kinds_of(parts)), values)
         columns = dict(zip(values, folded.columns))
         if KIND in self.columns:
             columns[KIND] = pa.array(folded.kinds, pa.int8())
@@ -214,7 +239,7 @@ class _Fold:
         yield out
 
     def _last(self, parts: list[pa.RecordBatch], order: Array, first: Array) -> Iterator[pa.RecordBatch]:
-        rows = _winners(order, first, _kinds(parts), self.rules)
+        rows = winners(order, first, kinds_of(parts), self.rules)
         if not self.ordered:
             keep = np.zeros(len(order), bool)
             keep[rows] = True
@@ -222,7 +247,7 @@ class _Fold:
         yield from self._chosen(parts, rows)
 
 
-def _without_looked_up(levels: Array, order: Array, first: Array) -> tuple[Array, Array]:
+def without_looked_up(levels: Array, order: Array, first: Array) -> tuple[Array, Array]:
     """The versions less those above level 0 that a later compaction has looked up. Agrees with: LookupMergeFunction."""
     here = levels[order]
     high = np.where(here > 0, here, np.iinfo(here.dtype).max)
@@ -247,9 +272,9 @@ def _cut_between_keys(table: pa.Table, first: Array) -> Iterator[pa.RecordBatch]
         yield from table.slice(a, b - a).combine_chunks().to_batches()
 
 
-def _merge(by_age: Sequence[RunInput], fold: _Fold, budget: Budget) -> Iterator[pa.RecordBatch]:
+def _merge(by_age: Sequence[RunInput], rules: Rules, fold: BlockFold[T], budget: Budget) -> Iterator[T]:
     """Runs, oldest first, block by block."""
-    runs, rules = by_age, fold.rules
+    runs = by_age
     share = int(budget.total * _LOADED_SHARE / max(1, len(runs)))
     widest = max((r.row_bytes for r in runs), default=1.0)
     rows = int(min(_BATCH_ROWS[1], max(_BATCH_ROWS[0], share / widest)))
@@ -290,13 +315,13 @@ def _keep_freed_memory() -> None:
 def merge_unsorted(table: pa.Table, rules: Rules) -> Iterator[pa.RecordBatch]:
     """One row per key, in key order, of rows in any order; retractions are kept. All their columns, in batches."""
     _keep_freed_memory()
-    words = _key_words([table], rules.keys)
+    words = key_words([table], rules.keys)
     if rules.engine is None and not rules.sequence_fields and not rules.ignore_delete:
         yield from table.take(_indices(last_by_key(words))).to_batches(max_chunksize=_BATCH_ROWS[1])
         return
-    order, first = _sequenced_order([table], words, rules)
+    order, first = sequenced_order([table], words, rules)
     if rules.engine is None:
-        rows = _winners(order, first, _kinds([table]), rules)
+        rows = winners(order, first, kinds_of([table]), rules)
         yield from table.take(_indices(rows)).to_batches(max_chunksize=_BATCH_ROWS[1])
         return
     for versions, begins in _blocks(table, order, first):
@@ -306,7 +331,7 @@ def merge_unsorted(table: pa.Table, rules: Rules) -> Iterator[pa.RecordBatch]:
 def sort_unsorted(table: pa.Table, rules: Rules) -> Iterator[pa.RecordBatch]:
     """All rows by key, the versions of a key in their order; a batch holds all versions of its keys."""
     _keep_freed_memory()
-    order, first = _sequenced_order([table], _key_words([table], rules.keys), rules)
+    order, first = sequenced_order([table], key_words([table], rules.keys), rules)
     for versions, begins in _blocks(table, order, first):
         yield from _cut_between_keys(versions, begins)
 
@@ -315,14 +340,14 @@ def merge_ordered(batch: pa.RecordBatch, rules: Rules) -> pa.RecordBatch:
     """One row per key of a batch that `sort_unsorted` or `order_runs` gave."""
     import pyarrow as pa
 
-    words = _key_words([batch], rules.keys)
+    words = key_words([batch], rules.keys)
     first = np.ones(batch.num_rows, bool)
     if batch.num_rows:
         np.logical_or.reduce([w[1:] != w[:-1] for w in words], out=first[1:])
     table = pa.Table.from_batches([batch])
     if rules.engine is not None:
         return fold_ordered(table, first, rules)
-    rows = _winners(np.arange(batch.num_rows), first, _kinds([batch]), rules)
+    rows = winners(np.arange(batch.num_rows), first, kinds_of([batch]), rules)
     return batch.take(_indices(rows))
 
 
@@ -347,7 +372,7 @@ def _blocks(table: pa.Table, order: Array, first: Array) -> Iterator[tuple[pa.Ta
 # ---- one block -------------------------------------------------------------------------------------------
 
 
-def _winners(order: Array, first: Array, kinds: Array | None, rules: Rules) -> Array:
+def winners(order: Array, first: Array, kinds: Array | None, rules: Rules, *, lone_pass: bool = True) -> Array:
     """Row number of the surviving version of each key: the last one, retractions skipped where they are ignored."""
     n = len(order)
     if n == 0:
@@ -358,14 +383,14 @@ def _winners(order: Array, first: Array, kinds: Array | None, rules: Rules) -> A
     if not rules.ignore_delete or kinds is None:
         return order[last]
     k = kinds[order]
-    counts = (k == INSERT) | (k == UPDATE_AFTER) | (first & last)  # a lone version passes
+    counts = (k == INSERT) | (k == UPDATE_AFTER)
+    if lone_pass:
+        counts |= first & last
     best = np.maximum.reduceat(np.where(counts, np.arange(n), -1), np.flatnonzero(first))
     return order[best[best >= 0]]
 
 
-def _sequenced_order(
-    parts: Sequence[pa.RecordBatch | pa.Table], keys: list[Array], rules: Rules
-) -> tuple[Array, Array]:
+def sequenced_order(parts: Sequence[pa.RecordBatch | pa.Table], keys: list[Array], rules: Rules) -> tuple[Array, Array]:
     """Key order, the versions of a key ascending by sequence fields (nulls first in both directions), then number."""
     words = list(keys)
     for name in rules.sequence_fields:
@@ -386,7 +411,7 @@ def _sequenced_order(
     return order, first
 
 
-def _key_words(parts: Sequence[pa.RecordBatch | pa.Table], keys: Sequence[str]) -> list[Array]:
+def key_words(parts: Sequence[pa.RecordBatch | pa.Table], keys: Sequence[str]) -> list[Array]:
     return [w for k in keys for w in column_words(_whole(parts, k))]
 
 
@@ -400,7 +425,7 @@ def _whole(parts: Sequence[pa.RecordBatch | pa.Table], name: str) -> pa.Array:
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
-def _kinds(parts: Sequence[pa.RecordBatch | pa.Table]) -> Array | None:
+def kinds_of(parts: Sequence[pa.RecordBatch | pa.Table]) -> Array | None:
     """Row kinds of the parts; None when they were not read, since no file holds a retraction."""
     if KIND not in parts[0].schema.names:
         return None
@@ -410,7 +435,7 @@ def _kinds(parts: Sequence[pa.RecordBatch | pa.Table]) -> Array | None:
 def _without_deletes(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    kinds = _kinds([batch])
+    kinds = kinds_of([batch])
     batch = batch.select(list(columns))
     if kinds is None or not kinds.any():
         return batch

@@ -11,8 +11,9 @@ The way: `pick` says which files and to which level, `task` says which of them a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from shoal.errors import BadRequest
@@ -55,10 +56,17 @@ class Policy:
     force_rewrite_all: bool = False
     deletion_vectors: bool = False
     keep_deletes: bool = False  # chain tables
+    full_changelog: bool = False  # compactions to the highest level make the changelog
+    last_wins: bool = False  # the newest version alone is the result: deduplicate without sequence fields
+    level_formats: tuple[tuple[int, str], ...] = ()  # levels whose files have another format than the rest
 
     def __post_init__(self) -> None:
         if self.trigger < 1:
             raise BadRequest(f"num-sorted-run.compaction-trigger is {self.trigger}", hint="set it to 1 or more")
+
+    def format_at(self, level: int) -> str | None:
+        """The format of a level's files; None is that of the rest."""
+        return dict(self.level_formats).get(level)
 
     def ratio_at(self, hour: int) -> int:
         """Per cent by which the next run may be larger, at this local hour."""
@@ -87,6 +95,9 @@ def policy_of(
     force_rewrite_all: bool = False,
     deletion_vectors: bool = False,
     keep_deletes: bool = False,
+    full_changelog: bool = False,
+    last_wins: bool = False,
+    level_formats: Mapping[int, str] | None = None,
 ) -> Policy:
     """Parsed option values to a policy; None is an option that was not set, defaults are Paimon's."""
     no_offpeak = -1 in (offpeak_start, offpeak_end) or offpeak_start == offpeak_end
@@ -109,6 +120,9 @@ def policy_of(
         force_rewrite_all=force_rewrite_all,
         deletion_vectors=deletion_vectors,
         keep_deletes=keep_deletes,
+        full_changelog=full_changelog,
+        last_wins=last_wins,
+        level_formats=tuple(sorted((level_formats or {}).items())),
     )
 
 
@@ -347,6 +361,42 @@ def task(plan: Plan, levels: Levels, policy: Policy, *, expired: Collection[str]
         elif lone.level != plan.output_level:
             upgrades.append(lone)
     return Task(plan.output_level, plan.drop_delete, tuple(rewrites), tuple(upgrades))
+
+
+class Upgrade(Enum):
+    """What becomes of a file that could just move to the output level."""
+
+    MOVE = "move"
+    CHANGELOG = "changelog"  # it is read for the changelog, and moves
+    REWRITE = "rewrite"  # it is merged with what lies above, by itself
+
+
+def upgrade(file: DataFile, output_level: int, policy: Policy) -> Upgrade:
+    """How the table's changelog, lookups and formats let a file move up.
+
+    Agrees with: FullChangelogMergeTreeCompactRewriter, LookupMergeTreeCompactRewriter.upgradeStrategy (2.0.0).
+    """
+    highest = output_level == policy.num_levels - 1
+    if policy.full_changelog:
+        return Upgrade.CHANGELOG if highest else Upgrade.MOVE
+    if not policy.need_lookup or file.level != 0:
+        return Upgrade.MOVE
+    if policy.format_at(0) != policy.format_at(output_level):
+        return Upgrade.REWRITE
+    if policy.deletion_vectors and file.delete_row_count != 0:
+        return Upgrade.REWRITE  # its deletes are done by marking: none may stay
+    if highest or policy.last_wins:
+        return Upgrade.CHANGELOG
+    return Upgrade.REWRITE  # a row of another engine holds what lies above it
+
+
+def tells_changes(group: Sequence[Section], output_level: int, policy: Policy) -> bool:
+    """Whether a rewrite looks rows up or makes a changelog, or just merges."""
+    if policy.full_changelog:
+        return output_level == policy.num_levels - 1
+    if not policy.need_lookup or output_level == 0:
+        return False
+    return any(f.level == 0 for section in group for run in section for f in run)
 
 
 def _groups(parts: Iterable[Section], min_file_size: int) -> Iterator[tuple[Section, ...]]:

@@ -51,6 +51,8 @@ class Versions:
     """Aligned with `order`: the first version of a key."""
     kinds: Array | None
     """Row kinds, aligned with the rows of the table; None: all +I."""
+    lone_pass: bool = True
+    """A key with one version passes as it is. Not where compactions look up (LookupChangelogMergeFunctionWrapper)."""
 
     @cached_property
     def starts(self) -> Array:
@@ -64,6 +66,8 @@ class Versions:
     @cached_property
     def lone(self) -> Array | None:
         """Which keys have one version; None when no key has."""
+        if not self.lone_pass:
+            return None
         alone = self.starts == self.ends
         return alone if alone.any() else None
 
@@ -85,7 +89,8 @@ class Versions:
     @cached_property
     def plain(self) -> Steps:
         """Every version adds."""
-        return Steps(self.order, self.starts, len(self.starts))
+        ops = None if self.lone_pass else np.zeros(len(self.order), np.int8)
+        return Steps(self.order, self.starts, len(self.starts), ops)
 
     def own_kinds(self, kinds: Array) -> Array:
         """`kinds` of the keys, but a key with one version keeps the kind it has."""

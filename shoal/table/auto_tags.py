@@ -253,11 +253,14 @@ def progress(table: Table, policy: Policy) -> Progress:
     return start(policy, names, known, table.metadata.earliest_id())
 
 
-def make_due_tags(table: Table, at: Progress | None = None) -> tuple[AutoTags, Progress | None]:
+def make_due_tags(
+    table: Table, at: Progress | None = None, newest: int | None = None
+) -> tuple[AutoTags, Progress | None]:
     """Make the tags that are due on the snapshots since `at`, and delete those beyond `tag.num-retained-max`.
 
-    Returns what was done and where to go on, so that a writer need not read the tags at each commit. Nothing where the
-    table has no automatic tags.
+    A committer knows its `newest` snapshot: no call is spent to find out that there is no newer one. Returns what was
+    done and where to go on, so that a writer need not read the tags at each commit. Nothing where the table has no
+    automatic tags.
     """
     from shoal.table.refs import tags
     from shoal.table.tags import create_tag, delete_tag
@@ -269,7 +272,7 @@ def make_due_tags(table: Table, at: Progress | None = None) -> tuple[AutoTags, P
     at = progress(table, policy) if at is None else at
     created: list[str] = []
     deleted: list[str] = []
-    while True:
+    while newest is None or at.snapshot <= newest:
         try:
             snap = meta.snapshot(at.snapshot)
         except NotFound:
@@ -287,6 +290,7 @@ def make_due_tags(table: Table, at: Progress | None = None) -> tuple[AutoTags, P
                 delete_tag(table, old)
                 deleted.append(old)
         at = then
+    return AutoTags(tuple(created), tuple(deleted)), at
 
 
 def make_batch_tag(table: Table) -> AutoTags:

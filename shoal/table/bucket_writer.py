@@ -18,9 +18,11 @@ from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
-from shoal.lsm.pick import Memory, pick, should_wait
+from shoal.lsm.pick import Memory, Plan, pick, should_wait
 from shoal.lsm.rolling import FileSpec, RollingWriter
-from shoal.table.compact import Bucket, Compacted, compact, discard
+from shoal.table.bucket_vectors import read_vectors, write_vectors
+from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
+from shoal.table.record_expire import record_expire
 from shoal.table.staged import BucketChanges
 
 if TYPE_CHECKING:
@@ -41,7 +43,11 @@ class BucketWriter:
         spec: FileSpec,
         live: Sequence[DataFile],
         next_sequence: int,
+        vectors: Vectors | None = None,
+        *,
+        overwrites: bool = False,
     ) -> None:
+        self._overwrites = overwrites
         self.table = table
         self.partition = partition
         self.bucket = bucket
@@ -50,10 +56,16 @@ class BucketWriter:
         self.next_sequence = next_sequence
         self.stale = False
         # a writer that does not compact keeps no levels: they may hold thousands of runs
-        compacts = bool(table.primary_key) and not table.options.write_only
+        compacts = bool(table.primary_key) and not table.options.write_only and bucket >= 0
         self._levels = Levels.of(live, table.policy.num_levels, table.bounds) if compacts else None
         self._memory = Memory.at_start(live, table.policy)
         self._running: Future[Compacted] | None = None
+        self._vectors = vectors
+        self._marked = False  # the vectors changed since they were written
+        self.since_full = False
+        """Rows were added after the last compaction to the highest level."""
+        self.compactions: list[Compacted] = []
+        """What compactions of this checkpoint did, for reports."""
         self._new: list[DataFile] = []
         self._before: list[DataFile] = []
         self._after: list[DataFile] = []
@@ -72,7 +84,8 @@ class BucketWriter:
     @property
     def _staged(self) -> bool:
         return bool(
-            self._new or self._before or self._after or self._changelog or self._new_indexes or self._deleted_indexes
+            self._marked
+            or self._new or self._before or self._after or self._changelog or self._new_indexes or self._deleted_indexes
             or self._compact_changelog or self._compact_new_indexes or self._compact_deleted_indexes
         )  # fmt: skip
 
@@ -113,8 +126,15 @@ class BucketWriter:
         self._deleted_indexes += deleted_indexes
         if self._levels is not None:
             self._levels = self._levels.apply((), files)
+            self.since_full |= bool(files)
 
     # ---- compaction
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the bucket still has work that lookups wait for: level-0 files, or a compaction under way."""
+        waits = self._levels is not None and should_wait(self._levels, self.table.policy).unfinished
+        return waits or self._running is not None
 
     def brake(self, scheduler: Scheduler, *, at_commit: bool) -> None:
         """Wait for the running compaction when the bucket has more runs than it may have."""
@@ -146,18 +166,38 @@ class BucketWriter:
                 self._before.append(f)
         self._after += result.after
         self._compact_changelog += result.changelog
-        self._compact_new_indexes += result.new_indexes
-        self._compact_deleted_indexes += result.deleted_indexes
+        self.compactions.append(result)
+        if result.vectors is not None:
+            self._vectors, self._marked = result.vectors, True
+        gone = [f.file_name for f in result.before if f.file_name not in kept]
+        self.table.lookup_files.drop(gone)
 
     def trigger(self, scheduler: Scheduler, budget: Budget, *, full: bool = False) -> None:
         """Start the compaction that the bucket needs, if any and if none is running."""
         if self._levels is None or self._running is not None:
             return
-        now, levels, policy = self.table.local_now_ms(), self._levels, self.table.policy
-        plan, self._memory = pick(levels, policy, self._memory, now_ms=now, hour=self.table.local_hour(), full=full)
+        levels, policy, vectors = self._levels, self.table.policy, self._vectors
+        plan = self.plan(full=full)
+        if full:
+            self.since_full = False
         if plan is not None:
             chosen = plan
-            self._running = scheduler.submit(lambda: compact(self.at, chosen, levels, policy, budget))
+            self._running = scheduler.submit(
+                lambda: compact(self.at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites)
+            )
+
+    def plan(self, *, full: bool = False) -> Plan | None:
+        """What the bucket would compact now; None when it is healthy. Asking counts, as it does in Java."""
+        if self._levels is None:
+            return None
+        table, levels = self.table, self._levels
+        expire = record_expire(table) if full else None
+        plan, self._memory = pick(
+            levels, table.policy, self._memory, now_ms=table.local_now_ms(), hour=table.local_hour(), full=full,
+            deleted_in=self._vectors or (),
+            expired=[f.file_name for f in levels.files if expire.touches(table, f)] if expire else (),
+        )  # fmt: skip
+        return plan
 
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""
@@ -171,6 +211,10 @@ class BucketWriter:
         """What is staged, for a commit; the writer starts its next checkpoint."""
         if not self._staged:
             return None
+        if self._marked and self._vectors is not None:
+            self._compact_new_indexes += write_vectors(self.table, self.partition, self.bucket, self._vectors)
+            self._marked = False
+        self.compactions = []
         changes = BucketChanges(
             self.partition, self.bucket, self.total_buckets,
             tuple(self._new), tuple(self._before), tuple(self._after), (), tuple(self._changelog),
@@ -190,12 +234,37 @@ class BucketWriter:
             if not self._running.cancel():
                 discard(self.at, scheduler.wait(self._running))
             self._running = None
+        self._marked = False
         changes = self.drain()
         if changes is not None:
             old = {f.file_name for f in changes.compact_before}
             kept = (f for f in changes.compact_after if f.file_name not in old)
             for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
                 self.table.store.delete(self.at.spec.folder + f.file_name)
+
+
+def bucket_writer_of(
+    table: Table,
+    partition: bytes,
+    bucket: int,
+    total_buckets: int,
+    spec: FileSpec,
+    live: Sequence[DataFile],
+    next_sequence: int,
+    indexes: Sequence[IndexEntry] = (),
+    *,
+    overwrites: bool = False,
+) -> BucketWriter:
+    """The writer of a bucket. `live` and `indexes` are its files and index files in one snapshot, where it compacts.
+
+    One that `overwrites` takes neither.
+    """
+    vectors = None
+    if table.primary_key and table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
+        vectors = read_vectors(table, partition, bucket, indexes)
+    return BucketWriter(
+        table, partition, bucket, total_buckets, spec, live, next_sequence, vectors, overwrites=overwrites
+    )
 
 
 def check_bucket_count(table: Table, count: int, there: set[int]) -> None:

@@ -53,6 +53,35 @@ class Plan:
         return range(self.begin, self.end)
 
 
+@dataclass(frozen=True, slots=True)
+class First:
+    """The oldest that stays, and the time that must be over before it goes: None when that is not known."""
+
+    id: int
+    time_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """What a look left behind: as long as it holds, there is nothing to expire, and no need to look."""
+
+    retention: Retention
+    snapshot: First
+    changelog: First | None
+
+    def holds(self, newest: int, now_ms: int) -> bool:
+        """Whether nothing can be due once snapshot `newest` is there. A table that went back is looked at anew."""
+        if newest < self.snapshot.id or _due(self.snapshot, self.retention.snapshots, newest, now_ms):
+            return False
+        return self.changelog is None or not _due(self.changelog, self.retention.changelogs, newest, now_ms)
+
+
+def _due(first: First, keep: Keep, newest: int, now_ms: int) -> bool:
+    if first.id > newest - keep.least:
+        return False
+    return first.id <= newest - keep.most or first.time_ms is None or first.time_ms < now_ms - keep.time_ms
+
+
 def retention_of(
     options: Options, *, retain_max: int | None = None, retain_min: int | None = None, max_deletes: int | None = None
 ) -> Retention:

@@ -20,6 +20,7 @@ from shoal.format.snapshot import decode as decode_snapshot
 from shoal.store.base import Store
 from shoal.store.branch import BranchStore
 from shoal.table import history, refs
+from shoal.table.expire import Quiet
 from shoal.table.metadata import Metadata, live_entries
 
 if TYPE_CHECKING:
@@ -37,6 +38,17 @@ class Memory:
 
     names: dict[str, set[str]] = field(default_factory=dict)  # folder -> names seen in it
     lines: dict[str, dict[int, Snapshot]] = field(default_factory=dict)  # uri -> snapshots by id
+    quiet: dict[str, Quiet] = field(default_factory=dict)  # uri -> when to look again
+    tags: dict[str, TagTimes] = field(default_factory=dict)  # uri -> when tags were looked at, and when they go
+
+
+@dataclass(frozen=True, slots=True)
+class TagTimes:
+    """A look at a table's tags: when it was, and the local time at which each tag goes (None: never)."""
+
+    looked_ms: int
+    read_ms: int
+    ends: Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,6 +260,11 @@ def _partition_sums(table: Table, snap: Snapshot | None) -> pa.Table:
     return _sums(entries, ["partition"])
 
 
+def all_partition_sums(table: Table, snap: Snapshot | None) -> pa.Table:
+    """Of this branch alone, with the rows that are postponed."""
+    return _sums(_entries(table, snap), ["partition"])
+
+
 def _entries(table: Table, snap: Snapshot | None) -> pa.Table:
     """Every entry of the snapshot's manifests, DELETE entries first."""
     import pyarrow as pa

@@ -21,12 +21,14 @@ from shoal.table.commit import Commit
 from shoal.table.compact import Bucket, Compacted, compact, discard
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.staged import BucketChanges, Staged
+from shoal.table.upkeep import Keeper
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from shoal.table.expire_run import Expired
     from shoal.table.table import Table
-    from shoal.table.upkeep import Expired
+    from shoal.table.upkeep import Upkeep
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class CompactionReport:
     bytes_written: int = 0
     seconds: float = 0.0
     snapshot: int | None = None
+    upkeep: Upkeep | None = None
 
     def __str__(self) -> str:
         if not self.planned:
@@ -66,8 +69,9 @@ class CompactionReport:
         )
 
     def to_dict(self) -> dict[str, object]:
-        out = {n: getattr(self, n) for n in self.__slots__ if n != "planned"}
+        out = {n: getattr(self, n) for n in self.__slots__ if n not in ("planned", "upkeep")}
         out["planned"] = [{n: getattr(p, n) for n in p.__slots__} for p in self.planned]
+        out["upkeep"] = None if self.upkeep is None else self.upkeep.to_dict()
         return out
 
 
@@ -107,6 +111,9 @@ class Maintain:
             BucketChanges(c.at.partition, c.at.bucket, c.total_buckets, (), r.before, r.after) for c, r in done
         )
         committed = commit.commit(Staged(changes, newest.id), BATCH_IDENTIFIER)
+        # as Java: the job that compacts a write-only table also does its upkeep
+        keeper = Keeper(table.with_options({"write-only": False}))
+        committed = keeper.after(committed, BATCH_IDENTIFIER)
         results = [r for _, r in done]
         return CompactionReport(
             table.name,
@@ -117,6 +124,7 @@ class Maintain:
             bytes_written=sum(r.bytes_written for r in results),
             seconds=sum(r.seconds for r in results),
             snapshot=committed.snapshots[-1],
+            upkeep=committed.upkeep,
         )
 
     def expire(
@@ -133,7 +141,7 @@ class Maintain:
         The table's options say what stays, unless told here. Tags, branches and consumers keep what they need. On any
         doubt nothing is deleted, and the error says why. With `dry_run` the files are named and stay.
         """
-        from shoal.table.upkeep import expire
+        from shoal.table.expire_run import expire
 
         return expire(
             self.table, retain_min=retain_min, retain_max=retain_max, older_than=older_than, max_deletes=max_deletes,

@@ -8,7 +8,7 @@ holds one file open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from shoal.format.types import Field, arrow_field
 from shoal.lsm.merge import RunInput, needs_sequence
 from shoal.lsm.picking import kept
 from shoal.lsm.sections import Section
-from shoal.table.deletions import Deletion, Deletions
+from shoal.table.deletions import Deletion
 from shoal.table.row_tracking import STORED, TRACKED, as_stored, fill
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class BucketFiles:
         fields: Sequence[Field],
         *,
         recent: RecentFiles | None = None,
-        deletions: Deletions | None = None,
+        deletions: Mapping[str, Deletion | DeletionVector] | None = None,
         pruning: FilePruning | None = None,
     ) -> None:
         self._table = table
@@ -60,7 +60,7 @@ class BucketFiles:
         # columns that follow from a row's place where the file does not store them
         self._tracked = not table.primary_key and any(f in TRACKED for f in fields)
         self._recent = recent
-        self._deletions = deletions or {}
+        self._deletions: Mapping[str, Deletion | DeletionVector] = deletions or {}
         self._pruning = pruning
         self._columns: dict[tuple[int, int], tuple[list[Column], Sequence[Field]]] = {}  # by schema id and level
 
@@ -93,19 +93,20 @@ class BucketFiles:
         """The rows of the files, one file after the other. `threads` decode the columns of a batch side by side."""
         for f in files:
             here = self._recent.get(f.file_name) if self._recent else None
-            if here is not None:
-                yield from (self._shape(b) for b in here)
+            if here is None and self._pruning is not None and self._pruning.skips(self._partition, self._bucket, f):
                 continue
-            if self._pruning is not None and self._pruning.skips(self._partition, self._bucket, f):
-                continue
-            reader = self.reader(f, threads=threads)
             deletion = self._deletions.get(f.file_name)
             stamped = self._stamped(f)
-            if deletion is None and not self._tracked and not stamped:
-                yield from reader.batches(rows)
-                continue
+            if here is None:
+                reader = self.reader(f, threads=threads)
+                if deletion is None and not self._tracked and not stamped:
+                    yield from reader.batches(rows)
+                    continue
+                positioned = reader.positioned(rows)
+            else:
+                positioned = self._remembered(f, here)
             vector = None if deletion is None else self.vector(deletion)
-            for start, batch in reader.positioned(rows):
+            for start, batch in positioned:
                 batch = fill(batch, f, start) if self._tracked else batch
                 batch = _stamp(batch, f.min_sequence) if stamped else batch
                 yield batch if vector is None else kept(batch, vector.keep(start, batch.num_rows))
@@ -124,9 +125,12 @@ class BucketFiles:
             )
         return file.file_source == APPEND
 
-    def vector(self, deletion: Deletion) -> DeletionVector:
+    def vector(self, deletion: Deletion | DeletionVector) -> DeletionVector:
         """The deletion vector at that place."""
-        from shoal.format.deletion_vectors import decode_vector
+        from shoal.format.deletion_vectors import DeletionVector, decode_vector
+
+        if isinstance(deletion, DeletionVector):
+            return deletion
 
         store, path = self._table.index_at(self._partition, self._bucket, deletion.index_file, deletion.external_path)
         try:
@@ -138,12 +142,16 @@ class BucketFiles:
             ) from err
         return decode_vector(data, path, deletion.length)
 
-    def _shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _remembered(self, file: DataFile, batches: Sequence[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Rows of a file that this process wrote, each batch with the position of its first row."""
         import pyarrow as pa
 
-        return pa.RecordBatch.from_arrays(
-            [batch.column(f.name) for f in self._fields], schema=pa.schema([arrow_field(f) for f in self._fields])
-        )
+        schema = pa.schema([arrow_field(f) for f in self._fields])
+        level, start = pa.scalar(file.level, pa.int32()), 0
+        for b in batches:
+            columns = [pa.repeat(level, b.num_rows) if f is LEVEL else b.column(f.name) for f in self._fields]
+            yield start, pa.RecordBatch.from_arrays(columns, schema=schema)
+            start += b.num_rows
 
     def run(self, files: Sequence[DataFile]) -> RunInput:
         """The files, disjoint and ascending, as one run."""

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from shoal.format.datafile import ADD, DELETE, DataFile, Entry
 from shoal.format.index_manifest import IndexEntry
+
+if TYPE_CHECKING:
+    from shoal.table.upkeep import Upkeep
 
 Files = tuple[DataFile, ...]
 Indexes = tuple[IndexEntry, ...]
@@ -91,6 +95,7 @@ class Committed:
     replayed: bool = False
     rows: int = 0
     compaction_conflict: str | None = None
+    upkeep: Upkeep | None = None  # what was done after the commit; its failures never fail the commit
 
     def __str__(self) -> str:
         if self.replayed:
@@ -106,4 +111,5 @@ class Committed:
         return {
             "snapshots": list(self.snapshots), "replayed": self.replayed, "rows": self.rows,
             "compaction_conflict": self.compaction_conflict,
+            "upkeep": None if self.upkeep is None else self.upkeep.to_dict(),
         }  # fmt: skip

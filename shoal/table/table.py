@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shoal.budget import DEFAULT_BYTES, Budget
 from shoal.clock import Clock, Scheduler, SystemClock, ThreadScheduler, local_ms
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    from shoal.lsm.lookup import LookupFiles
     from shoal.table.inspect import Inspect
     from shoal.table.maintain import Maintain
     from shoal.table.references import Branches, Tags
@@ -413,7 +414,24 @@ class Table:
             offpeak_start=o.offpeak_start,
             offpeak_end=o.offpeak_end,
             offpeak_ratio=o.offpeak_ratio,
+            need_lookup=o.needs_lookup,
+            lookup_gentle=str(o.get("lookup-compact")).lower() == "gentle",
+            lookup_max_interval=cast("int | None", o.get("lookup-compact.max-interval")),
+            force_up_level0=bool(o.get("compaction.force-up-level-0")),
+            force_rewrite_all=bool(o.get("compaction.force-rewrite-all-files")),
+            deletion_vectors=o.deletion_vectors,
+            keep_deletes=bool(o.get("chain-table.enabled")),
+            full_changelog=o.changelog_producer == "full-compaction",
+            last_wins=o.merge_engine == "deduplicate" and not o.sequence_field,
+            level_formats=o.formats_by_level,
         )
+
+    @cached_property
+    def lookup_files(self) -> LookupFiles:
+        """Files whose old rows compactions asked for lately, on local disk."""
+        from shoal.lsm.lookup import LookupFiles
+
+        return LookupFiles(cast("int | None", self.options.get("lookup.cache-max-disk-size")))
 
     @cached_property
     def bucket_key(self) -> tuple[str, ...]:

@@ -16,8 +16,9 @@ from shoal.errors import BadRequest, NotFound, StorageFailed
 from shoal.format import jackson, paths
 from shoal.format.snapshot import NO_WATERMARK, Snapshot
 from shoal.table.auto_tags import automatic_period
+from shoal.table.expire_guard import TagTimes, memory_of
 from shoal.table.history import History
-from shoal.table.refs import Tag, decode_tag, find_tag, tag, tag_path, tags
+from shoal.table.refs import Tag, decode_tag, find_tag, root_of, tag, tag_names, tag_path, tags
 from shoal.table.tag_files import Freed, freed_by
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Retain = int | None | Literal["default"]
 _RENAMED = "renamedFrom"
 _SUCCESS = f"{paths.TAG}/tag-success-file"
+# How often a committer looks for tags of others, and reads those again that it knows.
+_LOOK_MS, _READ_MS = 60_000, 3_600_000
 
 
 # ---- the file --------------------------------------------------------------------------------------------
@@ -152,22 +155,58 @@ def expire_tags(table: Table, *, older_than: datetime | None = None) -> list[str
     A tag without a retention has no time of its own: for `older_than` its file's time counts. A time without a zone
     is the local wall clock.
     """
-    now = _local(table, table.clock.now_ms())
+    now = table.local_now_ms()
     limit = None if older_than is None else _local_time(table, older_than)
     modified: dict[str, int] = {}
     if limit is not None:
         modified = {i.path: i.modified_ms for i in table.store.list(paths.TAG)}
     due = []
     for t in tags(table.metadata):
-        created, retained = t.created, t.retained_ms
-        if created is None or retained is None:
+        created, end = t.created, _end_ms(t)
+        if end is None:
             if limit is None or (changed := modified.get(tag_path(t.name))) is None:
                 continue
             created = _local(table, changed)
-        passed = retained is not None and now > created + timedelta(milliseconds=retained)
-        if passed or (limit is not None and limit > created):
+        assert created is not None
+        if (end is not None and now > end) or (limit is not None and limit > created):
             due.append(t.name)
     return [n for n in due if delete_tag(table, n)]
+
+
+def _end_ms(t: Tag) -> int | None:
+    """The local time at which a tag has been retained long enough, or None for one that stays."""
+    if t.created is None or t.retained_ms is None:
+        return None
+    return (t.created - datetime(1970, 1, 1)) // timedelta(milliseconds=1) + t.retained_ms
+
+
+def expire_tags_when_due(table: Table) -> tuple[str, ...]:
+    """Delete tags whose retention has passed, as a committer does it after each commit.
+
+    Names are listed once a minute and only new tags are read, all of them once an hour; nothing is asked in between
+    unless a known tag is due.
+    """
+    meta, now, local = table.metadata, table.clock.now_ms(), table.local_now_ms()
+    memory = memory_of(meta.cache, root_of(table.store).uri).tags
+    seen = memory.get(meta.store.uri)
+    ends: dict[str, int | None] = {} if seen is None else dict(seen.ends)
+    fresh = seen is not None and 0 <= now - seen.looked_ms < _LOOK_MS
+    if fresh and not any(e is not None and local > e for e in ends.values()):
+        return ()
+    again = seen is None or not 0 <= now - seen.read_ms < _READ_MS
+    known = {} if again else ends
+    names = tag_names(meta)
+    found = {n: find_tag(meta, n) for n in names if n not in known}
+    ends = {n: known[n] if n in known else None if (t := found[n]) is None else _end_ms(t) for n in names}
+    gone = []
+    for name in [n for n, e in ends.items() if e is not None and local > e]:
+        t = find_tag(meta, name)  # as it is now: it may have been replaced
+        ends[name] = end = None if t is None else _end_ms(t)
+        if end is not None and local > end and delete_tag(table, name):
+            gone.append(name)
+            del ends[name]
+    memory[meta.store.uri] = TagTimes(now, now if again or seen is None else seen.read_ms, ends)
+    return tuple(gone)
 
 
 # ---- which snapshot --------------------------------------------------------------------------------------

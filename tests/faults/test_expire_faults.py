@@ -16,7 +16,9 @@ from shoal.errors import NotFound, StorageFailed
 from shoal.store.base import FileInfo, Store
 from shoal.store.faults import Died, Fault, FaultyStore
 from shoal.store.memory import MemoryStore
-from shoal.table.upkeep import Expired, Upkeep, after_commit, expire
+from shoal.table.expire_run import Expired, expire
+from shoal.table.staged import Committed
+from shoal.table.upkeep import Keeper
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "table"))
 from expire_model import HOUR, START, build, copy, files, needed, open_table, roots, rows, tag
@@ -34,8 +36,8 @@ def built() -> MemoryStore:
 
 
 def run(store: object, options: dict[str, object]) -> None:
-    done = after_commit(open_table(store, options), 13)
-    assert isinstance(done, Upkeep)
+    done = Keeper(open_table(store, options)).after(Committed((13,)), 1).upkeep
+    assert done is not None
     if done.failure is not None:
         raise done.failure
 

@@ -92,6 +92,34 @@ def filters(a: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
+def compactions(a: argparse.Namespace) -> int:
+    import tempfile
+
+    from fuzz_compactions import asked_of
+    from fuzz_compactions import compactions as again
+
+    import shoal
+    from shoal.errors import ShoalError
+
+    count = wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copytree(a.dir / "warehouse", Path(folder) / "warehouse")
+        lake = shoal.open(str(copy))
+        for history in histories(a.dir, a.tables):
+            if not history["schema"].get("primary_keys"):
+                continue
+            try:
+                for _, differences in again(lake.table(f"fuzz.{history['table']}"), asked_of(history)):
+                    count += 1
+                    wrong += bool(differences)
+                    for d in differences:
+                        print(f"{history['table']} {d}")
+            except ShoalError as err:
+                print(f"{history['table']}: {type(err).__name__}: {err}")
+    print(f"{count} compactions, {wrong} differ")
+    return 1 if wrong else 0
+
+
 def keep(a: argparse.Namespace) -> int:
     """A made set of a few tables: history, expected and warehouse, as tests/fuzz/data holds them."""
     for name in a.names.split(","):
@@ -128,6 +156,7 @@ def main() -> int:
         ("read", read, "dump shoal's views of a made set into OUT (default DIR/shoal)"),
         ("compare", compare, "compare such a dump with Java's, failures grouped by cause"),
         ("check", check, "read, then compare"),
+        ("compactions", compactions, "do Java's compactions again and compare rows, changelogs and vectors"),
         ("filters", filters, "random filters and projections: the same as filtering all rows afterwards"),
         ("keep", keep, "copy a few tables of a made set into a new set"),
         ("pack", pack, "make tests/fuzz/data of a folder that holds such sets"),
@@ -135,7 +164,7 @@ def main() -> int:
         s = sub.add_parser(name, help=text)
         s.set_defaults(run=run)
         s.add_argument("dir", type=Path, metavar="DIR")
-        if name in ("read", "check", "filters"):
+        if name in ("read", "check", "filters", "compactions"):
             s.add_argument("--tables", default="*", metavar="GLOB", help="t0001,t002*")
         if name in ("read", "check"):
             s.add_argument("--to", type=Path, metavar="OUT")

@@ -134,7 +134,8 @@ def make(options: dict[str, object], start: str = "2024-05-01T00:00:00+00:00") -
 
 
 def put(table: Table, hours: float = 0) -> None:
-    with table.write() as w:
+    """A commit whose upkeep is left to the test."""
+    with table.with_options({"write-only": True, "tag.automatic-creation": "none"}).write() as w:
         w.upsert([{"k": 1, "v": "x"}])
         w.commit()
     table.clock.sleep(hours * 3600)

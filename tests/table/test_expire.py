@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,11 @@ from shoal.store.memory import MemoryStore
 from shoal.table import consumers, refs
 from shoal.table.expire import Keep, plan_changelogs, plan_snapshots, retention_of
 from shoal.table.expire_guard import added_names, changelog_names, live_names, metadata_names
+from shoal.table.expire_run import expire, expire_consumers
 from shoal.table.metadata import Metadata
+from shoal.table.staged import Committed
 from shoal.table.table import Table
-from shoal.table.upkeep import Upkeep, after_commit, expire, expire_consumers
+from shoal.table.upkeep import Keeper
 
 # ---- which snapshots -------------------------------------------------------------------------------------
 
@@ -169,8 +170,9 @@ def test_what_java_removes(name: str, truth: dict[str, Any], unpacked: Callable[
         assert tree(tmp_path / f"{db}.db" / table) == tree(source)
         assert expire(opened, **java["call"]).files == wanted.files
     for options in java.get("commits", ()):
-        done = after_commit(opened.with_options(options), opened.metadata.latest_id() or 0)
-        assert isinstance(done, Upkeep) and done.failure is None
+        newest = opened.metadata.latest_id() or 0
+        done = Keeper(opened.with_options(options)).after(Committed((newest,)), 1).upkeep
+        assert done is not None and done.failure is None
     left, was = tree(tmp_path / f"{db}.db" / table), tree(source)
     expected = (was - set(java["removed"])) | set(java["made"])
     more = left - expected
@@ -194,8 +196,8 @@ def test_golden_decoupled_changelogs(golden: Callable[[str], Path], tmp_path: Pa
     table = shoal.open(str(tmp_path)).table("changelog.decoupled")
     assert table.metadata.snapshot_ids() == [7]
     # Java expired at its last commit: there is nothing left to do
-    done = after_commit(table, 7)
-    assert isinstance(done, Upkeep) and done.expired is not None and done.failure is None
+    done = Keeper(table).after(Committed((7,)), 1).upkeep
+    assert done is not None and done.expired is not None and done.failure is None
     assert not done.expired.snapshots and not done.expired.changelogs
     assert tree(tmp_path / "changelog.db" / "decoupled") == tree(source)
     whole = [(c.snapshot, c.rows.to_pylist(), c.kinds.to_pylist()) for c in table.follow(start=3, until="latest")]
@@ -326,7 +328,7 @@ def changes(table: Table, start: int) -> list[tuple[int, list[Any]]]:
 def test_write_only_tables_are_left_alone(built: MemoryStore) -> None:
     store = copy(built)
     before = files(store)
-    assert after_commit(open_table(store), 13) is None
+    assert Keeper(open_table(store)).after(Committed((13,)), 1) == Committed((13,))
     assert files(store) == before
 
 
@@ -337,15 +339,17 @@ def test_upkeep_runs_where_the_option_says(built: MemoryStore) -> None:
         "snapshot.expire.execution-mode": "async",
     }  # fmt: skip
     scheduler = ManualScheduler()
-    pending = after_commit(open_table(store, options), 13, scheduler)
-    assert isinstance(pending, Future) and "d.db/t/snapshot/snapshot-1" in files(store)
-    done = scheduler.wait(pending)
-    assert done.expired is not None and done.expired.snapshots == tuple(range(1, 13))
+    keeper = Keeper(open_table(store, options), scheduler)
+    assert keeper.after(Committed((13,)), 1).upkeep is None and "d.db/t/snapshot/snapshot-1" in files(store)
+    scheduler.run_pending()
+    assert "d.db/t/snapshot/snapshot-1" not in files(store)
+    done = keeper.after(Committed(), 2).upkeep
+    assert done is not None and done.expired is not None and done.expired.snapshots == tuple(range(1, 13))
 
 
 def test_the_hint_is_written_when_nothing_goes(built: MemoryStore) -> None:
     store = copy(built)
-    assert "d.db/t/snapshot/EARLIEST" not in files(store)
+    store.delete("d.db/t/snapshot/EARLIEST")
     report = expire(open_table(store), retain_min=50, retain_max=50)
     assert str(report) == "d.t: nothing to expire, the newest 50 are kept"
     assert store.read("d.db/t/snapshot/EARLIEST") == b"1"

@@ -19,9 +19,9 @@ from shoal import BadRequest, NotFound, Unsupported
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
 from shoal.format import paths
+from shoal.lsm.equality import equal_values
 from shoal.options import Options
 from shoal.store.memory import MemoryStore
-from shoal.table.diff import equal_values
 from shoal.table.incremental import auto_tag_time, changes, from_options
 from shoal.table.scan import Scan
 from shoal.table.table import Table

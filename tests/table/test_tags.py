@@ -307,7 +307,7 @@ def test_a_name_like_an_automatic_tags_is_refused_where_there_is_one() -> None:
     table = lake.create_table(
         "d.t", schema, primary_key=["k"], options={"bucket": 1, "tag.automatic-creation": "process-time"}
     )
-    write(table, 1)
+    write(table.with_options({"write-only": True}), 1)
     tags.create_tag(table, "2025-01-01")
     with pytest.raises(BadRequest, match="already auto-tagged with 2025-01-01"):
         tags.create_tag(table, "2025-01-02")

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of sorted data files by key: decoded once, kept on local disk, asked for many keys at once.
+
+A compaction that makes a changelog asks the files above its output level for the old rows of its keys, at every
+checkpoint, and those files seldom change. So each is laid down uncompressed in a file without a name that is mapped
+into memory: a question touches only the pages of the keys it is about. Agrees with: LookupLevels, LookupFile (2.0.0),
+which keep sorted stores of their own. Invariant: rows keep their position in the data file; nothing stays behind on
+disk when the process ends; what is kept stays below `max_bytes`, the files least recently asked go first.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.errors import StorageFailed
+from shoal.format.hashing import row_hashes
+from shoal.format.types import DataType
+from shoal.lsm.keys import Array, column_words, integers
+from shoal.lsm.merge import comparable
+from shoal.lsm.picking import picked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_Key = tuple[Any, ...]
+
+
+class Probes:
+    """Keys that are looked for: ascending, each once."""
+
+    def __init__(self, keys: pa.RecordBatch, types: Sequence[DataType]) -> None:
+        self.keys = keys
+        self.types = types
+        self._hashes: Array | None = None
+
+    def __len__(self) -> int:
+        return int(self.keys.num_rows)
+
+    def at(self, i: int) -> _Key:
+        return _key_at(self.keys, i)
+
+    def before(self, key: _Key, start: int) -> int:
+        """The first place from `start` on whose key is not less."""
+        low, high = start, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.at(middle) < key else (low, middle)
+        return low
+
+    def upto(self, key: _Key, start: int) -> int:
+        """The first place from `start` on whose key is greater."""
+        low, high = start, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.at(middle) <= key else (low, middle)
+        return low
+
+    @property
+    def hashes(self) -> Array:
+        if self._hashes is None:
+            self._hashes = row_hashes(self.keys.columns, self.types)
+        return self._hashes
+
+
+def _key_at(keys: pa.RecordBatch, i: int) -> _Key:
+    return tuple(comparable(c, i) for c in keys.columns)
+
+
+class _Segment:
+    """A stretch of a file's rows, and the way from a key to its row."""
+
+    def __init__(self, rows: pa.RecordBatch, keys: Sequence[str], start: int) -> None:
+        self.rows = rows
+        self.start = start
+        self._keys = rows.select(list(keys))
+        self.least, self.greatest = _key_at(self._keys, 0), _key_at(self._keys, rows.num_rows - 1)
+        self._index: tuple[Array, Array] | None = None
+
+    def find(self, probes: Probes, low: int, high: int) -> tuple[Array, Array]:
+        """(places of the keys from `low` to `high` that are here, their rows in this stretch)."""
+        if self._keys.num_columns == 1:
+            here = integers(self._keys.column(0))
+            if here is not None:
+                wanted = integers(probes.keys.column(0).slice(low, high - low))
+                assert wanted is not None
+                at = np.searchsorted(here, wanted)
+                at[at == len(here)] = 0
+                hit = np.flatnonzero(here[at] == wanted)
+                return hit + low, at[hit]
+        return self._by_hash(probes, low, high)
+
+    def _by_hash(self, probes: Probes, low: int, high: int) -> tuple[Array, Array]:
+        if self._index is None:
+            hashes = row_hashes(self._keys.columns, probes.types)
+            order = np.argsort(hashes, kind="stable")
+            self._index = hashes[order], order
+        hashes, order = self._index
+        wanted = probes.hashes[low:high]
+        first, last = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, "right")
+        counts = last - first
+        probe = np.repeat(np.arange(len(wanted)), counts)
+        within = np.arange(len(probe)) - np.repeat(np.cumsum(counts) - counts, counts)
+        row = order[first[probe] + within]
+        same = np.ones(len(row), bool)
+        for mine, theirs in zip(self._keys.columns, probes.keys.columns):
+            same &= _equal_keys(mine, row, theirs, probe + low)
+        return probe[same] + low, row[same]
+
+
+def _equal_keys(a: pa.Array, left: Array, b: pa.Array, right: Array) -> Array:
+    """Pairwise equality as the order of keys has it."""
+    import pyarrow as pa
+
+    n = len(left)
+    both = pa.concat_arrays([picked(a, left), picked(b, right)])
+    same = np.ones(n, bool)
+    for w in column_words(both):
+        same &= w[:n] == w[n:]
+    return same
+
+
+class LookupFile:
+    """The rows of one data file on local disk."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], keys: Sequence[str], folder: str | None = None) -> None:
+        import pyarrow as pa
+        import pyarrow.ipc as ipc
+
+        file = tempfile.TemporaryFile(prefix="shoal-lookup-", dir=folder)  # noqa: SIM115 - the mapping outlives it
+        writer: Any = None
+        try:
+            for batch in batches:
+                if writer is None:
+                    writer = ipc.new_file(pa.PythonFile(file, "w"), batch.schema)
+                if batch.num_rows:
+                    writer.write_batch(batch)
+            if writer is not None:
+                writer.close()
+            file.flush()
+            self.bytes = file.tell()
+            self._segments: list[_Segment] = []
+            if writer is not None and self.bytes:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                reader = ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
+                start = 0
+                for i in range(reader.num_record_batches):
+                    rows = reader.get_batch(i)
+                    self._segments.append(_Segment(rows, keys, start))
+                    start += rows.num_rows
+        except OSError as err:
+            raise StorageFailed(
+                f"cannot keep old rows in {folder or tempfile.gettempdir()}: {err}",
+                hint="lookups need room there; set TMPDIR to a larger disk",
+            ) from err
+        finally:
+            file.close()
+
+    def find(self, probes: Probes, low: int, high: int) -> Hits:
+        """Where the keys from `low` to `high` are in the file."""
+        parts: list[tuple[_Segment, Array, Array]] = []
+        at = low
+        for s in self._segments:
+            at = probes.before(s.least, at)
+            if at >= high:
+                break
+            end = min(high, probes.upto(s.greatest, at))
+            if end > at:
+                places, rows = s.find(probes, at, end)
+                if len(places):
+                    parts.append((s, places, rows))
+            at = end
+        return Hits(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Keys found in one file."""
+
+    parts: list[tuple[_Segment, Array, Array]]
+
+    @property
+    def probes(self) -> Array:
+        """Places of the keys that were found, ascending."""
+        return np.concatenate([p for _, p, _ in self.parts]) if self.parts else np.zeros(0, np.int64)
+
+    @property
+    def positions(self) -> Array:
+        """Their rows in the data file."""
+        found = [rows + s.start for s, _, rows in self.parts]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def rows(self) -> list[pa.RecordBatch]:
+        """The rows themselves."""
+        import pyarrow as pa
+
+        out = []
+        for s, _, rows in self.parts:
+            index = pa.array(rows)
+            columns = [picked(c, rows, index) for c in s.rows.columns]
+            out.append(pa.RecordBatch.from_arrays(columns, schema=s.rows.schema))
+        return out
+
+    def only(self, keep: Array) -> Hits:
+        """The hits that a mask over `probes` keeps."""
+        out, at = [], 0
+        for s, places, rows in self.parts:
+            mask = keep[at : at + len(rows)]
+            at += len(rows)
+            if mask.any():
+                out.append((s, places[mask], rows[mask]))
+        return Hits(out)
+
+
+class LookupFiles:
+    """Files that were asked lately. Used from several threads; a file is made once."""
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._max = max_bytes
+        self._bytes = 0
+        self._files: OrderedDict[str, LookupFile] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: str, make: Callable[[], LookupFile]) -> LookupFile:
+        with self._lock:
+            found = self._files.get(name)
+            if found is not None:
+                self._files.move_to_end(name)
+                return found
+        made = make()
+        with self._lock:
+            if name not in self._files:
+                self._files[name] = made
+                self._bytes += made.bytes
+                while self._max is not None and self._bytes > self._max and len(self._files) > 1:
+                    self._bytes -= self._files.popitem(last=False)[1].bytes
+        return made
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Forget files that no longer belong to a bucket."""
+        with self._lock:
+            for name in names:
+                gone = self._files.pop(name, None)
+                if gone is not None:
+                    self._bytes -= gone.bytes
