@@ -30,6 +30,7 @@ Kind = Literal["unknown", "bad-value", "refuses-read", "refuses-write", "upkeep"
 Purpose = Literal["create", "read", "write", "hint"]
 
 _ELSEWHERE = frozenset({"catalog", "rest", "jdbc", "hive", "filesystem"})  # scopes that mean nothing on a table
+_LONG_MAX = (1 << 63) - 1
 _INT_MAX = 2**31 - 1
 
 
@@ -215,6 +216,12 @@ class Options:
         """Bytes at which a data file is closed; the default depends on the kind of table."""
         size = self._some_int("target-file-size")
         return (128 if primary_key else 256) << 20 if size is None else size
+
+    @property
+    def target_file_rows(self) -> int | None:
+        """Rows at which a data file is closed; None where the size alone decides."""
+        rows = self._some_int("target-file-row-num")
+        return None if rows is None or rows >= _LONG_MAX else rows
 
     @property
     def write_only(self) -> bool:

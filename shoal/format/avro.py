@@ -244,6 +244,10 @@ def _compress(raw: bytes, codec: str) -> bytes:
         import bz2
 
         return bz2.compress(raw)
+    if codec == "xz":
+        import lzma
+
+        return lzma.compress(raw)
     raise Unsupported(f"manifest.compression '{codec}' cannot be written", hint="use zstd, snappy, deflate or null")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of ORC and Avro files, decompressed. The codecs are pyarrow's and Python's own.
+"""Blocks of ORC and Avro files, compressed and decompressed. The codecs are pyarrow's and Python's own.
 
 Invariant: at most `limit` bytes come out of a block, whatever it claims; damage is `ValueError`, `OSError` or an Arrow
 error, for the reader that knows the file's name to turn into `Corrupt`.
@@ -47,6 +47,37 @@ def codec(name: str) -> Any:
     import pyarrow as pa
 
     return pa.Codec(name)
+
+
+@lru_cache(maxsize=32)
+def _levelled(name: str, level: int | None) -> Any:
+    import pyarrow as pa
+
+    return pa.Codec(name, compression_level=level)
+
+
+def packed(kind: str, raw: bytes | memoryview, level: int | None = None, *, checked: bool = False) -> bytes:
+    """A block compressed: the codecs of `unpacked`, and none. `level` is that of zstd; `checked` snappy blocks end with
+    a checksum, as Avro's do."""
+    match kind:
+        case "none":
+            return bytes(raw)
+        case "deflate":
+            c = zlib.compressobj(wbits=-15)
+            return c.compress(raw) + c.flush()
+        case "bzip2":
+            return bz2.compress(raw)
+        case "xz":
+            return lzma.compress(raw)
+        case "snappy" if checked:
+            return packed("snappy", raw) + zlib.crc32(raw).to_bytes(4, "big")
+        case "zstd":
+            out: bytes = _levelled("zstd", level).compress(raw, asbytes=True)
+            return out
+        case "snappy" | "lz4":
+            out = codec("lz4_raw" if kind == "lz4" else kind).compress(raw, asbytes=True)
+            return out
+    raise ValueError(f"no codec {kind}")
 
 
 def _known(name: str, raw: bytes, size: int, limit: int) -> bytes:

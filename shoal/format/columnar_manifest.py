@@ -4,7 +4,7 @@
 Agrees with: ManifestFile, ManifestList, IndexManifestFile with FileFormat.manifestFormat (2.0.0), except that Java
 goes by the table's option and cannot read what another format wrote; here the first bytes of a file tell. Invariant:
 what comes out is what `avro.decode` gives for the same entries: columns by dotted path, text as bytes, null counts
-encoded.
+encoded. What is written has the fields of the Avro schema, in its order and with its nullability.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import Corrupt
+from shoal.errors import Corrupt, Unsupported, near
 from shoal.format import avro
 from shoal.format.types import MAX_LENGTH, DataType, Field
-from shoal.format.varint import encode_nullable_longs
+from shoal.format.varint import encode_nullable_longs, nullable_longs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
+FORMATS = ("orc", "parquet")
 _PARQUET, _ORC = b"PAR1", b"ORC"
 _PLAIN = {
     "int": DataType("INT"),
@@ -130,3 +133,94 @@ def _type(schema: Any) -> DataType:
     if schema.get("logicalType") == "timestamp-millis":
         return DataType("TIMESTAMP", precision=3)
     return _type(schema["type"])
+
+
+# ---- writing ---------------------------------------------------------------------------------------------
+
+# Names of `manifest.compression` to pyarrow's. Java's lz4 of Parquet has a frame of Hadoop's that pyarrow does not
+# write; lzo and brotli need libraries that neither brings.
+_PARQUET_CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"}
+_ORC_CODECS = {"none": "uncompressed", "zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
+
+
+def check(form: str, compression: str) -> None:
+    """`Unsupported` when manifests cannot be written like that."""
+    _codec(form, compression)
+
+
+def _codec(form: str, compression: str) -> str:
+    if form not in FORMATS:
+        raise Unsupported(f"manifest.format '{form}'", hint=near(form, ("avro", *FORMATS)))
+    known = _ORC_CODECS if form == "orc" else _PARQUET_CODECS
+    if compression.lower() not in known:
+        raise Unsupported(
+            f"manifest.compression '{compression}' with manifest.format '{form}'", hint=f"use {', '.join(known)}"
+        )
+    return known[compression.lower()]
+
+
+def write(rows: pa.Table, form: str, compression: str) -> bytes:
+    """An ORC or Parquet file of a table that has the fields of a manifest (see `arrow_fields`)."""
+    import pyarrow as pa
+
+    codec = _codec(form, compression)
+    sink = pa.BufferOutputStream()
+    if form == "orc":
+        from pyarrow import orc
+
+        orc.write_table(rows, sink, compression=codec)
+    else:
+        import pyarrow.parquet as pq
+
+        pq.write_table(rows, sink, compression=codec, store_schema=False)
+    return bytes(sink.getvalue())
+
+
+def arrow_fields(schema: str) -> pa.Schema:
+    """The Arrow fields of an Avro schema."""
+    import pyarrow as pa
+
+    return pa.schema([_arrow_field(f["name"], f["type"]) for f in json.loads(schema)["fields"]])
+
+
+def _arrow_field(name: str, t: Any) -> pa.Field:
+    import pyarrow as pa
+
+    nullable = isinstance(t, list)
+    t = next(x for x in t if x != "null") if nullable else t
+    kind = t["type"] if isinstance(t, dict) else t
+    if kind == "record":
+        return pa.field(name, pa.struct([_arrow_field(f["name"], f["type"]) for f in t["fields"]]), nullable)
+    if kind == "array":
+        return pa.field(name, pa.list_(_arrow_field("element", t["items"])), nullable)
+    if isinstance(t, dict) and t.get("logicalType") == "timestamp-millis":
+        return pa.field(name, pa.timestamp("ms"), nullable)
+    plain = {"int": pa.int32(), "long": pa.int64(), "bytes": pa.binary(), "string": pa.string()}
+    return pa.field(name, plain[kind], nullable)
+
+
+def of_records(schema: str, records: Sequence[bytes]) -> pa.Table:
+    """Avro records as a table. For schemas whose records lie in no array: their columns know no owner there."""
+    import pyarrow as pa
+
+    n, columns_ = avro.decode(avro.write_container(schema, records, "null"), "a new manifest")
+    fields = arrow_fields(schema)
+    return pa.Table.from_arrays([_assembled(columns_, f.name, f, n) for f in fields], schema=fields)
+
+
+def _assembled(found: avro.Columns, path: str, f: pa.Field, n: int) -> pa.Array:
+    """The inverse of `_flatten`."""
+    import pyarrow as pa
+
+    t = f.type
+    if pa.types.is_struct(t):
+        parts = [_assembled(found, f"{path}.{inner.name}", inner, n) for inner in t]
+        return pa.StructArray.from_arrays(parts, fields=list(t))
+    values = found.get(path) or [None] * n
+    if pa.types.is_list(t) and pa.types.is_int64(t.value_type):
+        values = [None if v is None else nullable_longs(v) for v in values]
+    elif pa.types.is_list(t):
+        return pa.array(values, pa.list_(pa.binary())).cast(t)
+    elif pa.types.is_string(t):
+        return pa.array(values, pa.binary()).cast(t)
+    return pa.array(values, t)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import Unsupported
 from shoal.format.data_writer import ColumnBounds, Written
+from shoal.format.parquet_options import ParquetOptions
 from shoal.format.row import UNIT_NS
 from shoal.format.types import DataType, Field, to_arrow
 
@@ -25,17 +25,11 @@ if TYPE_CHECKING:
 # Rows of a Parquet row group: a reader that merges many files holds a page of each column, and a point lookup
 # decodes one row group, so groups stay well below Parquet's usual million rows.
 ROW_GROUP_ROWS = 131_072
+# Bytes of rows in memory that make a row group or stripe whole, however few they are.
+GROUP_BYTES = 64 << 20
 _DICTIONARY_ROWS = 512
 # Bytes read at a time from each column chunk.
 READ_BUFFER = 1 << 16
-COMPRESSIONS = {
-    "zstd": "zstd",
-    "snappy": "snappy",
-    "gzip": "gzip",
-    "lz4": "lz4",
-    "none": "none",
-    "uncompressed": "none",
-}
 
 
 def format_of(file_name: str) -> str:
@@ -54,23 +48,19 @@ class ParquetWriter:
         sink: Sink | pa.NativeFile,
         fields: Sequence[Field],
         *,
-        compression: str,
-        level: int,
-        row_group_bytes: int | None = None,
+        options: ParquetOptions | None = None,
         schema: pa.Schema | None = None,
     ) -> None:
-        codec = COMPRESSIONS.get(compression.lower())
-        if codec is None:
-            raise Unsupported(
-                f"file.compression '{compression}' is not a Parquet codec", hint="use zstd, snappy, gzip, lz4 or none"
-            )
+        self._options = options or ParquetOptions()
         self._fields = fields
         self._sink = sink
         self._rows = 0
         self._group = ROW_GROUP_ROWS
-        self._group_bytes = row_group_bytes
+        self._group_bytes = self._options.group_bytes
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = 0
+        self._waiting_rows = self._waiting_bytes = 0
+        self._share = 1.0
+        """Bytes in the file for a byte in memory, as of the last row group."""
         self._nan: set[str] = set()
         self._floats = [f.name for f in fields if f.type.root in ("FLOAT", "DOUBLE")]
         self.schema = schema or parquet_schema(fields)
@@ -78,12 +68,15 @@ class ParquetWriter:
         wide = any(_is_fine(f.type) for f in fields)
         self._int96 = [f for f in fields if wide and f.type.is_timestamp]
         self._seen = {f.name: ColumnBounds(None, None, 0) for f in self._int96}
-        self._codec, self._level, self._wide = codec, level if codec == "zstd" else None, wide
+        self._wide = wide
         self._writer: pq.ParquetWriter | None = None
 
     @property
     def size(self) -> int:
-        return int(self._sink.tell())
+        return int(self._sink.tell() + self._waiting_bytes * self._share)
+
+    def settle(self) -> None:
+        self._flush()
 
     def write(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
@@ -99,23 +92,24 @@ class ParquetWriter:
             self._seen[f.name] = _widened(self._seen[f.name], batch.column(f.name), f.type)
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
-        if self._waiting_rows >= self._group:
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_rows >= self._group or self._waiting_bytes >= GROUP_BYTES:
             self._flush()
 
     def _opened(self, dictionary: bool = True) -> pq.ParquetWriter:
         import pyarrow.parquet as pq
 
         if self._writer is None:
+            o = self._options
             self._writer = pq.ParquetWriter(
                 self._sink,
                 self.schema,
-                compression=self._codec,
-                compression_level=self._level,
-                use_dictionary=dictionary,
-                # small pages and dictionaries: half the CPU of a write, a quarter less bytes, and a reader that merges
-                # thirty files holds thirty times as many small things
-                data_page_size=1 << 16,
-                dictionary_pagesize_limit=1 << 15,
+                compression=o.compression(self.schema),
+                compression_level=o.levels(self.schema),
+                use_dictionary=dictionary and o.dictionaries(self.schema),
+                data_page_size=o.page_bytes,
+                dictionary_pagesize_limit=o.dictionary_bytes,
+                data_page_version="2.0" if o.version_2_pages else "1.0",
                 store_schema=False,
                 store_decimal_as_integer=True,
                 write_time_adjusted_to_utc=True,
@@ -136,9 +130,11 @@ class ParquetWriter:
                 [c.cast(f.type) if c.type != f.type else c for c, f in zip(table.columns, self.schema)],
                 schema=self.schema,
             )
+        before = int(self._sink.tell())
         writer.write_table(table, row_group_size=self._group)
+        self._share = (int(self._sink.tell()) - before) / max(1, self._waiting_bytes)
         self._rows += self._waiting_rows
-        self._waiting, self._waiting_rows = [], 0
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def close(self) -> Written:
         self._flush(last=True)

@@ -48,6 +48,10 @@ class DataWriter(Protocol):
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
+    def settle(self) -> None:
+        """Write out what waits, so that `size` is no estimate any more."""
+        ...
+
     def close(self) -> Written:
         """Finish the file; the sink stays open."""
         ...

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shoal.errors import Corrupt, Unsupported
 from shoal.format import avro, columnar_manifest
 from shoal.format.deletion_vectors import DvRange
+from shoal.format.manifest import codec
 from shoal.format.varint import read_long, varint
 
 if TYPE_CHECKING:
@@ -220,9 +221,31 @@ def _array(item: _Read) -> _Read:
 # ---- writing ---------------------------------------------------------------------------------------------
 
 
-def encode_index_manifest(entries: Iterable[IndexEntry], compression: str) -> bytes:
-    """An Avro index manifest; `compression` is Avro's name of the codec (see `manifest.codec`)."""
-    return avro.write_container(SCHEMA, [encode_entry(e) for e in entries], compression)
+def encode_index_manifest(entries: Iterable[IndexEntry], compression: str, form: str = "avro") -> bytes:
+    """An index manifest in a `manifest.format`; `compression` is that of `manifest.compression`."""
+    if form != "avro":
+        fields = columnar_manifest.arrow_fields(SCHEMA)
+        import pyarrow as pa
+
+        rows = pa.Table.from_pylist([_row(e) for e in entries], schema=fields)
+        return columnar_manifest.write(rows, form, compression)
+    return avro.write_container(SCHEMA, [encode_entry(e) for e in entries], codec(compression))
+
+
+def _row(e: IndexEntry) -> dict[str, Any]:
+    ranges, g = e.dv_ranges, e.global_index
+    return {
+        "_VERSION": VERSION, "_KIND": e.kind, "_PARTITION": e.partition, "_BUCKET": e.bucket,
+        "_INDEX_TYPE": e.index_type, "_FILE_NAME": e.file_name, "_FILE_SIZE": e.file_size, "_ROW_COUNT": e.row_count,
+        "_DELETIONS_VECTORS_RANGES": None if ranges is None else [
+            {"f0": r.file_name, "f1": r.offset, "f2": r.length, "_CARDINALITY": r.cardinality} for r in ranges
+        ],
+        "_EXTERNAL_PATH": e.external_path,
+        "_GLOBAL_INDEX": None if g is None else {
+            "_ROW_RANGE_START": g.row_range_start, "_ROW_RANGE_END": g.row_range_end, "_INDEX_FIELD_ID": g.field_id,
+            "_EXTRA_FIELD_IDS": g.extra_field_ids, "_INDEX_META": g.meta, "_SOURCE_META": g.source_meta,
+        },
+    }  # fmt: skip
 
 
 def encode_entry(e: IndexEntry) -> bytes:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Corrupt, Unsupported
-from shoal.format import avro
+from shoal.format import avro, columnar_manifest
 from shoal.format.columnar_manifest import columns, is_avro
 from shoal.format.datafile import DataFile, Entry, Stats
 from shoal.format.row import Value, decode, encode, order_key
@@ -89,11 +89,13 @@ ENTRY_SCHEMA = _record(
 
 _CODECS = {
     "zstd": "zstandard",
+    "zstandard": "zstandard",
     "null": "null",
     "none": "null",
     "snappy": "snappy",
     "deflate": "deflate",
     "bzip2": "bzip2",
+    "xz": "xz",
 }
 
 
@@ -104,6 +106,13 @@ def codec(compression: str) -> str:
             f"manifest.compression '{compression}' is not an Avro codec", hint="use zstd, snappy, deflate or null"
         )
     return _CODECS[compression.lower()]
+
+
+def file_of(schema: str, records: Sequence[bytes], compression: str, form: str) -> bytes:
+    """A file of Avro records in a `manifest.format`, with a `manifest.compression` that this format has."""
+    if form == "avro":
+        return avro.write_container(schema, records, codec(compression))
+    return columnar_manifest.write(columnar_manifest.of_records(schema, records), form, compression)
 
 
 # ---- manifest lists --------------------------------------------------------------------------------------
@@ -146,7 +155,7 @@ def decode_list(data: bytes, path: str) -> tuple[ManifestMeta, ...]:
     return tuple(ManifestMeta(_text(r[0], path), r[1], r[2], r[3], Stats(r[4], r[5], r[6]), *r[7:]) for r in rows)
 
 
-def encode_list(metas: Sequence[ManifestMeta], compression: str) -> bytes:
+def encode_list(metas: Sequence[ManifestMeta], compression: str, form: str = "avro") -> bytes:
     """A manifest list file. An empty one is a file too."""
     rows = [
         (
@@ -156,7 +165,7 @@ def encode_list(metas: Sequence[ManifestMeta], compression: str) -> bytes:
         )
         for m in metas
     ]  # fmt: skip
-    return avro.write_container(LIST_SCHEMA, avro.encode_tuples(LIST_SCHEMA, rows), codec(compression))
+    return file_of(LIST_SCHEMA, avro.encode_tuples(LIST_SCHEMA, rows), compression, form)
 
 
 def _check_version(columns: avro.Columns, path: str) -> None:
@@ -299,9 +308,9 @@ def encode_entries(entries: Iterable[Entry]) -> list[bytes]:
     return avro.encode_tuples(ENTRY_SCHEMA, rows)
 
 
-def write_entries(encoded: Sequence[bytes], compression: str) -> bytes:
-    """A manifest file of encoded entries."""
-    return avro.write_container(ENTRY_SCHEMA, encoded, codec(compression))
+def write_entries(encoded: Sequence[bytes], compression: str, form: str = "avro") -> bytes:
+    """A manifest file of encoded entries in a `manifest.format`."""
+    return file_of(ENTRY_SCHEMA, encoded, compression, form)
 
 
 _NAMES = tuple(c[0] for c in _COLUMNS)

@@ -166,6 +166,11 @@ def _plain_tail(footer: bytes, post: bytes, codec: str | None, chunk: int) -> by
     return raw + script + bytes([len(script)])
 
 
+def message(*fields: tuple[int, int | bytes]) -> bytes:
+    """A protobuf message of these fields, in their order."""
+    return b"".join(_field(number, value) for number, value in fields)
+
+
 def _field(number: int, value: Any) -> bytes:
     if isinstance(value, int):
         return unsigned(number << 3) + unsigned(value)

@@ -8,7 +8,7 @@ what the library cannot say exactly. Invariant: rows, nulls and offsets stay as 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Corrupt
 from shoal.format.instants import NANOS, PER_SECOND, array_of
@@ -51,6 +51,20 @@ def map_parts(t: DataType) -> tuple[DataType, DataType]:
     key, value = (t.key, t.value) if t.root == "MAP" else (t.element, DataType("INT", False))
     assert key is not None and value is not None
     return key, value
+
+
+def list_parts(a: pa.Array) -> tuple[Any, tuple[pa.Array, ...]]:
+    """(the length of each list, the values of all) of an array of lists or maps without nulls; keys and values."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(a.type):
+        size = a.type.list_size
+        return np.full(len(a), size, np.int64), (a.values.slice(a.offset * size, len(a) * size),)
+    raw = a.offsets.to_numpy(zero_copy_only=True)
+    start, count = int(raw[0]), int(raw[-1] - raw[0])
+    members = (a.keys, a.items) if pa.types.is_map(a.type) else (a.values,)
+    return np.diff(raw).astype(np.int64), tuple(m.slice(start, count) for m in members)
 
 
 def _row(a: pa.Array, t: DataType, leaf: Leaf) -> pa.Array:

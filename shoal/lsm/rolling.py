@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shoal.format.data_writer import FileForm, Written
 from shoal.format.datafile import APPEND, EMPTY_ROW, DataFile, Stats
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 # Files expected to stay below this are built in memory and written with one call.
 _IN_MEMORY = 4 << 20
+# Rows between two looks at the size of a file.
+_CHECK_ROWS = 1_000
+_INDEX = ".index"
 
 
 class RecentFiles:
@@ -59,6 +62,18 @@ class RecentFiles:
         return None if found is None else found[0]
 
 
+Place = tuple["Store", str, "str | None"]
+"""Where a new file lies: the store, the path in it, and its external path where it has one."""
+
+
+class RowIndexes(Protocol):
+    """Indexes over the rows of one file; `finish` gives their bytes."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def finish(self) -> bytes | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class FileSpec:
     """What every file of a writer has in common. `folder` ends with a slash, `next_name` gives unused names."""
@@ -66,17 +81,34 @@ class FileSpec:
     store: Store
     folder: str
     next_name: Callable[[FileForm], str]
+    place: Callable[[str], Place]
+    """Where a file of this name comes to lie."""
+    find: Callable[[str, str | None], tuple[Store, str]]
+    """Where a file lies, by its name and the external path of the data file it belongs to."""
     schema: Schema
     form: Callable[[int, bool, Sequence[Field] | None], FileForm]
     """How files of a level (or changelog files, or files of some columns) are written."""
     target_size: int
+    target_rows: int | None
     stats_dense: bool
     now: Callable[[], int]  # local wall clock, milliseconds
     recent: RecentFiles | None = None
+    indexes: Callable[[], RowIndexes] | None = None
+    index_in_manifest: int = 0
+    """Bytes up to which indexes lie in the manifest."""
 
     @property
     def keyed(self) -> bool:
         return bool(self.schema.primary_keys)
+
+    def remove(self, file: DataFile) -> None:
+        """Delete a data file and what lies beside it."""
+        for name in (file.file_name, *file.extra_files):
+            external = file.external_path
+            if external is not None and name != file.file_name:
+                external = f"{external.rpartition('/')[0]}/{name}"
+            store, path = self.find(name, external)
+            store.delete(path)
 
 
 class RollingWriter:
@@ -105,26 +137,41 @@ class RollingWriter:
         self._source = source
         self._sequence = first_sequence
         self._expected = expected_bytes
+        # rows limit what writers write; compactions and changelogs go by size alone
+        self._most_rows = None if changelog or source != APPEND else spec.target_rows
         self._open: _OpenFile | None = None
         self.files: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
+        at = 0
         try:
-            if self._open is None:
-                self._open = _OpenFile(
-                    self._spec,
-                    self._form,
-                    in_memory=self._expected < _IN_MEMORY,
-                    recent=None if self._changelog else self._spec.recent,
-                )
-            self._open.write(batch)
-            if self._open.size >= self._spec.target_size:
-                self._roll()
+            while at < batch.num_rows:
+                if self._open is None:
+                    self._open = _OpenFile(
+                        self._spec,
+                        self._form,
+                        in_memory=self._expected < _IN_MEMORY,
+                        recent=None if self._changelog else self._spec.recent,
+                        indexed=not self._changelog,
+                    )
+                rows = self._step(batch, batch.num_rows - at)
+                self._open.write(batch if rows == batch.num_rows else batch.slice(at, rows))
+                at += rows
+                if self._open.rows == self._most_rows or self._open.reached(self._spec.target_size):
+                    self._roll()
         except BaseException:
             self.abort()
             raise
+
+    def _step(self, batch: pa.RecordBatch, left: int) -> int:
+        """Rows to write before the size is looked at again."""
+        assert self._open is not None
+        target = self._spec.target_size
+        rows = left
+        if self._open.size + batch.nbytes > target:
+            # as Java, which looks every thousand rows; but not more often than eight times a file
+            rows = min(rows, max(_CHECK_ROWS, target // 8 * batch.num_rows // max(1, batch.nbytes)))
+        return rows if self._most_rows is None else min(rows, self._most_rows - self._open.rows)
 
     def _roll(self) -> None:
         if self._open is not None:
@@ -148,25 +195,30 @@ class RollingWriter:
             self._open.abort()
             self._open = None
         for f in self.files:
-            self._spec.store.delete(self._spec.folder + f.file_name)
+            self._spec.remove(f)
         self.files = []
 
 
 class _OpenFile:
     """One file being written, with running key, sequence and delete counts."""
 
-    def __init__(self, spec: FileSpec, form: FileForm, *, in_memory: bool, recent: RecentFiles | None) -> None:
+    def __init__(
+        self, spec: FileSpec, form: FileForm, *, in_memory: bool, recent: RecentFiles | None, indexed: bool
+    ) -> None:
         import pyarrow as pa
 
         self._spec = spec
         self._form = form
         self.name = spec.next_name(form)
-        self._path = spec.folder + self.name
+        self.rows = 0
+        self._store, self._path, self._external = spec.place(self.name)
         self._memory = pa.BufferOutputStream() if in_memory else None
-        self._sink = None if in_memory else spec.store.sink(self._path)
+        self._sink = None if in_memory else self._store.sink(self._path)
         self._writer = form.open(self._memory or self._sink)
+        self._indexes = spec.indexes() if spec.indexes is not None and indexed else None
+        self._closing = False
         self._recent = recent if spec.keyed and in_memory else None
-        self._rows: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._first: pa.RecordBatch | None = None
         self._last: pa.RecordBatch | None = None
         self._low = self._high = -1
@@ -176,16 +228,26 @@ class _OpenFile:
     def size(self) -> int:
         return self._writer.size
 
+    def reached(self, size: int) -> bool:
+        """Whether the file is this large, if it must be by writing out what waits."""
+        if self._writer.size < size:
+            return False
+        self._writer.settle()
+        return self._writer.size >= size
+
     def write(self, batch: pa.RecordBatch) -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         spec = self._spec
+        self.rows += batch.num_rows
+        if self._indexes is not None:
+            self._indexes.write(batch)
         if not spec.keyed:
             self._writer.write(batch)
             return
         if self._recent is not None:
-            self._rows.append(batch)
+            self._batches.append(batch)
         sequence, kind = batch.column(SEQUENCE), batch.column(KIND)
         bounds = pc.min_max(sequence)
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
@@ -203,17 +265,25 @@ class _OpenFile:
 
     def close(self, level: int, source: int, first_sequence: int, write_cols: tuple[str, ...] | None) -> DataFile:
         written = self._writer.close()
+        self._closing = True
+        index = self._indexes.finish() if self._indexes is not None else None
+        extra: tuple[str, ...] = ()
+        if index is not None and len(index) > self._spec.index_in_manifest:
+            extra = (self.name + _INDEX,)
+            add_file(self._store, self._path + _INDEX, index)
+            index = None
         if self._memory is not None:
-            add_file(self._spec.store, self._path, memoryview(self._memory.getvalue()).cast("B"))
+            add_file(self._store, self._path, memoryview(self._memory.getvalue()).cast("B"))
             if self._recent is not None:
-                self._recent.put(self.name, self._rows)
+                self._recent.put(self.name, self._batches)
         elif self._sink is not None:
             self._sink.close()
-        return self._meta(written, level, source, first_sequence, write_cols)
+        file = self._meta(written, level, source, first_sequence)
+        return file._replace(
+            extra_files=extra, embedded_index=index, external_path=self._external, write_cols=write_cols
+        )
 
-    def _meta(
-        self, written: Written, level: int, source: int, first_sequence: int, write_cols: tuple[str, ...] | None
-    ) -> DataFile:
+    def _meta(self, written: Written, level: int, source: int, first_sequence: int) -> DataFile:
         spec, schema, limits = self._spec, self._spec.schema, self._form.limits
         fields = schema.fields if spec.keyed else self._form.fields
         stats, covered = value_stats(fields, written.bounds, limits, spec.stats_dense)
@@ -221,7 +291,7 @@ class _OpenFile:
             return DataFile(
                 self.name, written.size, written.rows, EMPTY_ROW, EMPTY_ROW, Stats(), stats, first_sequence,
                 first_sequence + written.rows - 1, schema.id, level, creation_ms=spec.now(), delete_row_count=0,
-                file_source=source, value_stats_cols=covered, write_cols=write_cols,
+                file_source=source, value_stats_cols=covered,
             )  # fmt: skip
         assert self._first is not None and self._last is not None
         prefix = "" if self._form.thin else KEY_PREFIX
@@ -239,3 +309,6 @@ class _OpenFile:
     def abort(self) -> None:
         if self._sink is not None:
             self._sink.abort()
+        if self._closing:
+            for path in (self._path + _INDEX, self._path):
+                self._store.delete(path)

@@ -161,7 +161,7 @@ class BucketWriter:
                 self._after.remove(outputs[f.file_name])
                 moved = any(b.file_name == f.file_name for b in self._before)
                 if f.file_name not in kept and not moved:
-                    self.table.store.delete(self.at.spec.folder + f.file_name)
+                    self.at.spec.remove(f)
             else:
                 self._before.append(f)
         self._after += result.after
@@ -240,7 +240,7 @@ class BucketWriter:
             old = {f.file_name for f in changes.compact_before}
             kept = (f for f in changes.compact_after if f.file_name not in old)
             for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
-                self.table.store.delete(self.at.spec.folder + f.file_name)
+                self.at.spec.remove(f)
 
 
 def bucket_writer_of(

@@ -313,6 +313,6 @@ def discard(at: Bucket, result: Compacted) -> None:
     """Delete the files of a result that will not be committed."""
     for f in result.written:
         try:
-            at.table.store.delete(at.spec.folder + f.file_name)
+            at.spec.remove(f)
         except NotFound:
             continue

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from shoal.errors import Unsupported
+from shoal.format import stats
 from shoal.format.data_writer import DataWriter, FileForm
 from shoal.format.schema import SEQUENCE_NUMBER, VALUE_KIND, Schema
-from shoal.format.stats import limits
 from shoal.format.types import Field
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class FileForms:
         compression = self._choice("file.compression", level, changelog)
         thin = columns is None and bool(schema.primary_keys) and bool(o.get("data-file.thin-mode"))
         fields = columns or ((SEQUENCE_NUMBER, VALUE_KIND, *schema.fields) if thin else schema.file_fields)
-        kept = limits(
+        kept = stats.limits(
             [f.name for f in fields],
             self._choice("metadata.stats-mode", level, changelog),
             o.column_stats_mode,
@@ -59,7 +59,7 @@ class FileForms:
             plain=form == "avro",
         )
         prefix = o.get("changelog-file.prefix" if changelog else "data-file.prefix")
-        opener = writer_of(form, fields, compression, o)
+        opener = writer_of(form, fields, compression, kept, o)
         return FileForm(form, str(prefix), self._suffix(form), fields, thin, kept, opener)
 
     def _choice(self, key: str, level: int, changelog: bool) -> str:
@@ -83,19 +83,31 @@ class FileForms:
 
 
 def writer_of(
-    form: str, fields: tuple[Field, ...], compression: str, options: Options
+    form: str, fields: tuple[Field, ...], compression: str, limits: Mapping[str, int | None], options: Options
 ) -> Callable[[Sink | pa.NativeFile], DataWriter]:
     """What opens files of this format."""
     if form == "parquet":
         from shoal.format.data import ParquetWriter, parquet_schema
+        from shoal.format.parquet_options import parquet_options
 
         schema = parquet_schema(fields)
-        return lambda sink: ParquetWriter(
+        how = parquet_options(options.raw, compression, options.zstd_level, options.file_block_size)
+        return lambda sink: ParquetWriter(sink, fields, options=how, schema=schema)
+    if form == "avro":
+        from shoal.format.avro_writer import AvroWriter, avro_codec
+
+        codec = avro_codec(options.raw.get("avro.codec", compression))
+        return lambda sink: AvroWriter(sink, fields, compression=codec, level=options.zstd_level, limits=limits)
+    if form == "orc":
+        from shoal.format.orc_writer import OrcWriter, orc_codec
+
+        codec = orc_codec(options.raw.get("orc.compress", compression))
+        return lambda sink: OrcWriter(
             sink,
             fields,
-            compression=compression,
+            compression=codec,
             level=options.zstd_level,
-            row_group_bytes=options.file_block_size,
-            schema=schema,
+            limits=limits,
+            stripe_bytes=options.file_block_size,
         )
     raise Unsupported(f"data files in '{form}' format cannot be written", hint="set 'file.format' to 'parquet'")

@@ -127,6 +127,12 @@ class Maintain:
             upkeep=committed.upkeep,
         )
 
+    def compact_manifest(self) -> int | None:
+        """Merge the manifests of the newest snapshot into as few as may be; the snapshot made, None without need."""
+        table = self.table
+        check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
+        return Commit(table, new_uuid(table), table.rng).compact_manifest()
+
     def expire(
         self,
         *,

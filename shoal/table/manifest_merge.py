@@ -7,7 +7,7 @@ new manifests written through the two functions passed in. Invariant: the merged
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -123,7 +123,7 @@ def _full(
         return None
     deleted = {e.identity: e.partition for m in metas if m.deleted for e in load(m) if e.kind == DELETE}
     touched = set(deleted.values())
-    kept = [m for m in metas if not must_change(m) and not _may_hold(m, touched, partition_types)]
+    kept = [m for m in metas if not must_change(m) and not may_hold(m, touched, partition_types)]
     rest = [m for m in metas if m not in kept]
     if len(rest) <= 1:
         return None
@@ -138,7 +138,7 @@ def _full(
     return kept + (write(entries) if entries else [])
 
 
-def _may_hold(m: ManifestMeta, partitions: set[bytes], types: Sequence[DataType]) -> bool:
+def may_hold(m: ManifestMeta, partitions: Collection[bytes], types: Sequence[DataType]) -> bool:
     """Whether a manifest's partition bounds admit one of the partitions."""
     if not partitions or not types:
         return bool(partitions)

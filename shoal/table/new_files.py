@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.lsm.rolling import FileSpec, RecentFiles
 from shoal.table.file_forms import FileForms
+from shoal.table.placement import Placement
 
 if TYPE_CHECKING:
     from shoal.format.data_writer import FileForm
@@ -34,16 +36,21 @@ class NewFiles:
         self._counter = itertools.count()
         self._forms = FileForms(table.schema, self._options)
         self.recent = RecentFiles(table.memory // 16)
+        self._placement = Placement(table.store, table.places, self._options, table.rng)
 
     def spec(self, partition: bytes, bucket: int) -> FileSpec:
         t, o = self._table, self._options
+        folder = t.bucket_folder(partition, bucket)
         return FileSpec(
             store=t.store,
-            folder=t.bucket_folder(partition, bucket),
+            folder=folder,
+            place=partial(self._placement.place, folder),
+            find=partial(t.places.locate, folder),
             next_name=self._next_name,
             schema=t.schema,
             form=self._forms.of,
             target_size=o.target_file_size(bool(t.primary_key)),
+            target_rows=o.target_file_rows,
             stats_dense=o.stats_dense_store,
             now=t.local_now_ms,
             recent=self.recent,

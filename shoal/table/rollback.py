@@ -203,6 +203,11 @@ def _uuid(table: Table) -> str:
     return str(uuid.UUID(int=table.rng.getrandbits(128), version=4))
 
 
+def _form(table: Table) -> tuple[str, str]:
+    """Compression and format of manifests."""
+    return table.options.manifest_compression, str(table.options.get("manifest.format"))
+
+
 class _Attempt:
     """The files of one new snapshot, and the snapshot."""
 
@@ -281,13 +286,13 @@ class _Attempt:
             group.append(e)
             size += len(e.data)
             if size >= limit or i == len(encoded) - 1:
-                data = manifest.write_entries([g.data for g in group], options.manifest_compression)
+                data = manifest.write_entries([g.data for g in group], *_form(self.table))
                 out.append(meta_of(self._add("manifest", data), len(data), group, types))
                 group, size = [], 0
         return out
 
     def _list(self, metas: Sequence[ManifestMeta]) -> tuple[str, int]:
-        data = manifest.encode_list(metas, self.table.options.manifest_compression)
+        data = manifest.encode_list(metas, *_form(self.table))
         return self._add("manifest-list", data), len(data)
 
     def _add(self, kind: str, data: bytes) -> str:

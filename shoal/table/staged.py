@@ -8,7 +8,7 @@ plain value; it can be sent to another process and committed there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shoal.format.datafile import ADD, DELETE, DataFile, Entry
@@ -19,6 +19,28 @@ if TYPE_CHECKING:
 
 Files = tuple[DataFile, ...]
 Indexes = tuple[IndexEntry, ...]
+
+HASHES, VECTORS = "HASH", "DELETION_VECTORS"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What one snapshot adds and removes: its delta, its changelog, its index files."""
+
+    kind: str
+    entries: tuple[Entry, ...] = ()
+    changelog: tuple[Entry, ...] = ()
+    indexes: Indexes = ()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.entries or self.changelog or self.indexes)
+
+    @property
+    def partitions(self) -> frozenset[bytes]:
+        """The partitions whose rows this changes; a hash index changes none."""
+        vectors = (i.partition for i in self.indexes if i.index_type == VECTORS or i.global_index is not None)
+        return frozenset(e.partition for e in self.entries) | frozenset(vectors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +65,13 @@ class BucketChanges:
     compact_new_indexes: Indexes = ()
     compact_deleted_indexes: Indexes = ()
 
+    @property
+    def compaction(self) -> BucketChanges:
+        """What a compaction did, alone."""
+        return replace(self, new_files=(), deleted_files=(), changelog_files=(), new_indexes=(), deleted_indexes=())
+
     def entries(self, kind: int, files: Files) -> list[Entry]:
         return [Entry(kind, self.partition, self.bucket, self.total_buckets, f) for f in files]
-
-    @property
-    def appended(self) -> list[Entry]:
-        return self.entries(DELETE, self.deleted_files) + self.entries(ADD, self.new_files)
-
-    @property
-    def compacted(self) -> list[Entry]:
-        return self.entries(DELETE, self.compact_before) + self.entries(ADD, self.compact_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +83,28 @@ class Staged:
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
-    def appended(self) -> list[Entry]:
-        return [e for c in self.changes for e in c.appended]
+    def appended(self) -> Content:
+        """What rows became, as a snapshot of its own; `OVERWRITE` when that takes rows away."""
+        entries: list[Entry] = []
+        changelog: list[Entry] = []
+        indexes: list[IndexEntry] = []
+        for c in self.changes:
+            entries += c.entries(ADD, c.new_files) + c.entries(DELETE, c.deleted_files)
+            changelog += c.entries(ADD, c.changelog_files)
+            indexes += (*c.deleted_indexes, *c.new_indexes)
+        takes = any(c.deleted_files for c in self.changes) or any(i.index_type == VECTORS for i in indexes)
+        return Content("OVERWRITE" if takes else "APPEND", tuple(entries), tuple(changelog), tuple(indexes))
 
-    def compacted(self) -> list[Entry]:
-        return [e for c in self.changes for e in c.compacted]
+    def compacted(self) -> Content:
+        """What compactions did, as a snapshot of its own."""
+        entries: list[Entry] = []
+        changelog: list[Entry] = []
+        indexes: list[IndexEntry] = []
+        for c in self.changes:
+            entries += c.entries(DELETE, c.compact_before) + c.entries(ADD, c.compact_after)
+            changelog += c.entries(ADD, c.compact_changelog)
+            indexes += (*c.compact_deleted_indexes, *c.compact_new_indexes)
+        return Content("COMPACT", tuple(entries), tuple(changelog), tuple(indexes))
 
     def written(self) -> Iterator[tuple[BucketChanges, DataFile]]:
         """Files that exist only because of this value: new ones and compaction output, not upgrades."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from shoal.table.rollback import RolledBack
     from shoal.table.scan import Scan
     from shoal.table.schema_change import Change
+    from shoal.table.staged import Committed
     from shoal.table.stream import Changes, Follow
     from shoal.table.write import Write
 
@@ -292,6 +293,35 @@ class Table:
 
         check(self.schema.options, "write", has_primary_key=bool(self.primary_key))
         return Write(self, commit_user)
+
+    def overwrite(
+        self, data: Any, partition: Mapping[str, object] | None = None, *, dynamic: bool | None = None
+    ) -> Committed:
+        """Write rows in place of what is there, and commit.
+
+        In a partitioned table, the partitions that `data` has rows of are replaced (`dynamic`), or, with
+        `dynamic=False`, all that `partition` fits: values by column, not necessarily of every column. Without
+        `dynamic` the option `dynamic-partition-overwrite` decides. A table without partitions is replaced as a whole.
+        The bucket number may have changed: so a partition is rescaled.
+        """
+        from shoal.table.replace_rows import overwrite
+
+        return overwrite(self, data, partition, dynamic=dynamic)
+
+    def truncate(self, partitions: Sequence[Mapping[str, object]] | None = None) -> Committed:
+        """Take away every row, or those of the partitions that these values fit: `[{"dt": "2026-11-01"}]`.
+
+        Values are texts as in the partition's folder (`__DEFAULT_PARTITION__` is null) or Python values.
+        """
+        from shoal.table.replace_rows import truncate
+
+        return truncate(self, partitions)
+
+    def drop_partitions(self, partitions: Sequence[Mapping[str, object]], *, missing_ok: bool = False) -> Committed:
+        """`truncate` of partitions that must be there: `NotFound` when one of the values fits none."""
+        from shoal.table.replace_rows import drop_partitions
+
+        return drop_partitions(self, partitions, missing_ok=missing_ok)
 
     def alter(self, changes: Sequence[Change] = (), **asked: Any) -> Table:
         """Change the schema; the table with the new one. This object keeps the old one.

@@ -28,6 +28,7 @@ from shoal.table.buckets import Group, Place, router_of
 from shoal.table.commit import Commit
 from shoal.table.local_merge import LocalMerge
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.row_ids import MAX_SEQUENCE
 from shoal.table.row_kinds import DELETE, INSERT, TEXTS, UPDATE_AFTER, RowKinds, kind_array
 from shoal.table.rows import batches_of, conform
 from shoal.table.staged import Committed, Staged
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
     from shoal.table.table import Table
 
-# The snapshot property that holds the greatest sequence number so far, with `write.sequence-number-init-mode`.
-MAX_SEQUENCE = "sequence.generation.max-sequence-number"
 _KIND_COLUMN = "_VALUE_KIND"
 
 
@@ -52,11 +51,13 @@ class Write:
     ...     w.commit(checkpoint=42)
     """
 
-    def __init__(self, table: Table, commit_user: str | None = None) -> None:
+    def __init__(self, table: Table, commit_user: str | None = None, *, ignore_previous: bool = False) -> None:
+        """`ignore_previous`: the rows replace what is there, so nothing of it is read (an overwrite)."""
         prefix = table.options.commit_user_prefix
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
         self._named = commit_user is not None
+        self._ignore_previous = ignore_previous
         self._commit = Commit(table, self.commit_user, table.rng)
         self._scheduler: Scheduler = table.new_scheduler()
         self._budget = table.budget()
@@ -81,6 +82,11 @@ class Write:
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
         self.keeper = Keeper(table, self._scheduler)
+
+    @property
+    def committer(self) -> Commit:
+        """What makes this writer's snapshots."""
+        return self._commit
 
     # ---- rows
 
@@ -171,7 +177,9 @@ class Write:
             spec = self._files.spec(*place)
             first = max(self._sequences.get(place, 0), newest + 1)
             indexes = [e for e in self._indexes if (e.partition, e.bucket) == place] if live else []
-            found = bucket_writer_of(self.table, *place, group.total_buckets, spec, live, first, indexes)
+            found = bucket_writer_of(
+                self.table, *place, group.total_buckets, spec, live, first, indexes, overwrites=self._ignore_previous
+            )
             self._writers[place] = found
         return found
 
@@ -186,7 +194,7 @@ class Write:
         there where a property of the snapshot has it.
         """
         o = self.table.options
-        if group.total_buckets < 0 and not self.table.primary_key:
+        if self._ignore_previous or (group.total_buckets < 0 and not self.table.primary_key):
             return [], -1
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -93,10 +93,13 @@ def ranges_of(e: IndexEntry) -> list[dict[str, Any]] | None:
     return [{"f0": r.file_name, "f1": r.offset, "f2": r.length, "_CARDINALITY": r.cardinality} for r in e.dv_ranges]
 
 
-@pytest.mark.parametrize("codec", ["zstandard", "null", "snappy"])
-def test_every_field_comes_back(codec: str) -> None:
-    assert decode_index_manifest(encode_index_manifest(ENTRIES, codec), "x") == ENTRIES
-    assert decode_index_manifest(encode_index_manifest([], codec), "x") == []
+@pytest.mark.parametrize("codec", ["zstd", "null", "snappy"])
+@pytest.mark.parametrize("form", ["avro", "orc", "parquet"])
+def test_every_field_comes_back(codec: str, form: str) -> None:
+    if form != "avro" and codec == "null":
+        codec = "none"
+    assert decode_index_manifest(encode_index_manifest(ENTRIES, codec, form), "x") == ENTRIES
+    assert decode_index_manifest(encode_index_manifest([], codec, form), "x") == []
 
 
 def test_files_from_before_cardinalities_and_paths() -> None:

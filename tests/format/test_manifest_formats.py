@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from shoal import Corrupt
+from shoal import Corrupt, Unsupported
 from shoal.format import avro, manifest
-from shoal.format.columnar_manifest import table
+from shoal.format.columnar_manifest import is_avro, table
+from shoal.format.datafile import Stats
 from shoal.format.index_manifest import SCHEMA, IndexEntry, decode_index_manifest, entries_of
 
 FORMATS = ("orc", "parquet")
@@ -126,3 +127,36 @@ def test_damaged_ones_are_corrupt(form: str, golden: Any) -> None:
         manifest.decode_entries(bytes(sink.getvalue()), "some/manifest-1")
     with pytest.raises(Corrupt, match="some/manifest-1"):
         manifest.decode_list(bytes(sink.getvalue()), "some/manifest-1")
+
+
+CODECS = {"avro": ("zstd", "snappy", "deflate", "bzip2", "xz", "null"), "orc": ("zstd", "zlib", "snappy", "lz4", "none"),
+          "parquet": ("zstd", "snappy", "gzip", "none")}  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "codec"), [(f, c) for f, codecs in CODECS.items() for c in codecs])
+def test_manifests_are_read_as_they_were_written(form: str, codec: str, golden: Any) -> None:
+    entries, metas = [], []
+    for name in ("manifest_parquet", "manifest_orc"):
+        lists, files = manifests(golden, name)
+        metas += [m for f in lists for m in manifest.decode_list(f.read_bytes(), f.name)]
+        entries += [e for f in files for e in manifest.entries_of(manifest.decode_entries(f.read_bytes(), f.name))]
+    assert entries and metas
+    unusual = entries[0].file._replace(
+        extra_files=("a", "ł"), value_stats_cols=("x",), write_cols=(), embedded_index=b"\0", first_row_id=7,
+        external_path="file:/x/ł", delete_row_count=None, file_source=None, creation_ms=-1,
+        value_stats=Stats.of(b"\0\0\0\1x", b"\0\0\0\1y", (None, 5, 2**40)),
+    )  # fmt: skip
+    entries += [entries[0]._replace(file=unusual, kind=1)]
+    data = manifest.write_entries(manifest.encode_entries(entries), codec, form)
+    assert is_avro(data) == (form == "avro")
+    assert manifest.entries_of(manifest.decode_entries(data, "m")) == entries
+    assert manifest.decode_list(manifest.encode_list(metas, codec, form), "l") == tuple(metas)
+    assert manifest.decode_list(manifest.encode_list([], codec, form), "l") == ()
+
+
+@pytest.mark.parametrize(
+    ("form", "codec"), [("orc", "gzip"), ("parquet", "lz4"), ("parquet", "brotli"), ("csv", "zstd")]
+)
+def test_what_cannot_be_written_is_named(form: str, codec: str) -> None:
+    with pytest.raises(Unsupported, match=r"manifest\."):
+        manifest.encode_list([], codec, form)

@@ -43,9 +43,9 @@ REPEATED = (
     bucket_modes.pk_mod_bigint dv.pk_plain engines.dd_ignore_delete engines.dd_plain engines.dd_seq engines.dd_seq2
     engines.dd_seq_desc evo.defaults formats.append_stats_counts formats.append_stats_full formats.append_stats_none
     formats.append_stats_not_dense formats.append_stats_per_field formats.append_stats_truncate16
-    formats.append_stats_truncate3 formats.append_stats_first3 formats.manifest_merge formats.pk_parquet formats.pk_prefixes formats.pk_stats_none formats.pk_thin_mode formats.pk_thin_off
+    formats.append_stats_truncate3 formats.append_stats_first3 formats.manifest_merge formats.pk_parquet formats.pk_stats_none formats.pk_thin_mode formats.pk_thin_off
     formats.rolled maint.branched maint.forwarded types.append_parquet types.multiset_parquet types.pk_parquet
-    types.pk_wide
+    types.pk_wide types.append_avro types.pk_avro types.multiset_avro formats.append_avro_bzip2 formats.append_avro_deflate formats.append_avro_null formats.append_avro_snappy formats.append_avro_zstd formats.pk_avro types.append_orc types.pk_orc types.multiset_orc formats.append_orc_lz4 formats.append_orc_none formats.append_orc_snappy formats.append_orc_zlib formats.append_orc_zstd formats.pk_orc
 """.split()
 )
 
