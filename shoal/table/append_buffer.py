@@ -18,7 +18,7 @@ from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile
 from shoal.lsm.rolling import RollingWriter
 from shoal.lsm.spill import Kept
-from shoal.table.bucket_writer import BucketWriter
+from shoal.table.bucket_writer import AnyBucketWriter
 from shoal.table.buckets import Group, Place, Router
 from shoal.table.rows import BATCH_ROWS
 from shoal.table.write_buffer import Buckets, Waiting, cores, delete_files, each, shelf_of
@@ -46,7 +46,7 @@ class AppendBuffer:
         self._disk = o.write_buffer_spill_disk
         self._most_open = 0 if self._buffers else o.write_max_writers_to_spill
         self._shelf = shelf_of(table)
-        self._open: dict[Place, tuple[BucketWriter, RollingWriter]] = {}
+        self._open: dict[Place, tuple[AnyBucketWriter, RollingWriter]] = {}
         self._aside: dict[Place, tuple[Group, list[Kept]]] = {}
         self._name = table.name
         self._lost = False
@@ -140,7 +140,7 @@ class _Job:
 
     def __init__(
         self,
-        writer: BucketWriter,
+        writer: AnyBucketWriter,
         out: RollingWriter | None,
         first: int,
         size: int,

@@ -20,6 +20,7 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, Plan, pick, should_wait
 from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.table.append_bucket_writer import AppendBucketWriter
 from shoal.table.bucket_vectors import read_vectors, write_vectors
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
 from shoal.table.record_expire import record_expire
@@ -241,6 +242,12 @@ class BucketWriter:
             kept = (f for f in changes.compact_after if f.file_name not in old)
             for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
                 self.at.spec.remove(f)
+            for e in (*changes.new_indexes, *changes.compact_new_indexes):
+                store, path = self.table.index_at(self.partition, self.bucket, e.file_name, e.external_path)
+                store.delete(path)
+
+
+AnyBucketWriter = BucketWriter | AppendBucketWriter
 
 
 def bucket_writer_of(
@@ -254,13 +261,16 @@ def bucket_writer_of(
     indexes: Sequence[IndexEntry] = (),
     *,
     overwrites: bool = False,
-) -> BucketWriter:
+) -> AnyBucketWriter:
     """The writer of a bucket. `live` and `indexes` are its files and index files in one snapshot, where it compacts.
 
     One that `overwrites` takes neither.
     """
+    if not table.primary_key:
+        old = ((), ()) if overwrites else (live, indexes)
+        return AppendBucketWriter(table, partition, bucket, total_buckets, spec, old[0], next_sequence, old[1])
     vectors = None
-    if table.primary_key and table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
+    if table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
         vectors = read_vectors(table, partition, bucket, indexes)
     return BucketWriter(
         table, partition, bucket, total_buckets, spec, live, next_sequence, vectors, overwrites=overwrites

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.errors import Unsupported
 from shoal.format.datafile import Entry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
@@ -84,15 +83,15 @@ class Maintain:
     def compact(self, *, full: bool = False, dry_run: bool = False) -> CompactionReport:
         """Compact every bucket that needs it; with `full` everything goes to the highest level.
 
+        Tables without a primary key: small files become larger ones; without buckets `full` makes no difference.
         With `dry_run` nothing is written. `Conflict` when another writer compacted the same files meanwhile.
         """
         table = self.table
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
         if not table.primary_key:
-            raise Unsupported(
-                f"{table.name}: compacting append tables is not supported yet",
-                hint="CALL sys.compact in Flink or Spark does it",
-            )
+            from shoal.table.append_compact import compact_append
+
+            return compact_append(table, full=full, dry_run=dry_run)
         commit = Commit(table, new_uuid(table), table.rng)
         newest = commit.refresh()
         chosen = list(self._chosen(newest, full)) if newest else []

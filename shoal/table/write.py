@@ -23,11 +23,13 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.table.append_buffer import AppendBuffer
-from shoal.table.bucket_writer import BucketWriter, bucket_writer_of, check_bucket_count
-from shoal.table.buckets import Group, Place, router_of
+from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count
+from shoal.table.buckets import UNAWARE, Group, Place, router_of
 from shoal.table.commit import Commit
 from shoal.table.local_merge import LocalMerge
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.postpone_write import postponed_files, writing
+from shoal.table.postponed import POSTPONED
 from shoal.table.row_ids import MAX_SEQUENCE
 from shoal.table.row_kinds import DELETE, INSERT, TEXTS, UPDATE_AFTER, RowKinds, kind_array
 from shoal.table.rows import batches_of, conform
@@ -62,23 +64,25 @@ class Write:
         self._scheduler: Scheduler = table.new_scheduler()
         self._budget = table.budget()
         self._kinds = RowKinds(table)
-        self._router = router_of(table, self._commit, self._budget)
+        batch = not self._named
+        self._router = router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
         buffer = KeyedBuffer if table.primary_key else AppendBuffer
         self._buffer = buffer(table, self._router, self._budget, self)
         size = table.options.local_merge_buffer_size
         merges = bool(table.primary_key) and size is not None
         self._local = LocalMerge(table, size, self._buffer.add) if merges and size is not None else None
-        self._writers: dict[Place, BucketWriter] = {}
+        self._writers: dict[Place, AnyBucketWriter] = {}
         self._touched: set[Place] = set()
         self._modified: dict[Place, int] = {}
         self._live: pa.Table | None = None
-        self._indexes: list[IndexEntry] = []
+        self._index_manifest: str | None = None
         self._base = 0
         self._sequences: dict[Place, int] = {}
         self._last_identifier: int | None = None
         self._looked_back = False
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
+        self._late_files = postponed_files(table, self.commit_user) if table.options.bucket == POSTPONED else None
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
         self.keeper = Keeper(table, self._scheduler)
@@ -167,23 +171,36 @@ class Write:
             self._local.flush()
         self._buffer.flush()
 
-    def writer(self, group: Group) -> BucketWriter:
+    def writer(self, group: Group) -> AnyBucketWriter:
         """The writer of a bucket, made from what the table holds."""
         place = (group.partition, group.bucket)
         self._touched.add(place)
         found = self._writers.get(place)
         if found is None:
             live, newest = self._restore(group)
-            spec = self._files.spec(*place)
             first = max(self._sequences.get(place, 0), newest + 1)
-            indexes = [e for e in self._indexes if (e.partition, e.bucket) == place] if live else []
-            found = bucket_writer_of(
-                self.table, *place, group.total_buckets, spec, live, first, indexes, overwrites=self._ignore_previous
-            )
+            found = self._made(group, live, first, self._indexes(*place))
             self._writers[place] = found
         return found
 
-    def brake(self, writer: BucketWriter) -> None:
+    def _made(
+        self, group: Group, live: Sequence[DataFile], first: int, indexes: Sequence[IndexEntry]
+    ) -> AnyBucketWriter:
+        late = group.bucket == POSTPONED and self._late_files is not None
+        spec = (self._late_files if late and self._late_files else self._files).spec(group.partition, group.bucket)
+        return bucket_writer_of(
+            writing(self.table), group.partition, group.bucket, group.total_buckets, spec, live, first, indexes,
+            overwrites=self._ignore_previous,
+        )  # fmt: skip
+
+    def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
+        """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
+        if self._index_manifest is None or not self.table.options.deletion_vectors:
+            return []
+        entries = self.table.metadata.index_entries(self._index_manifest)
+        return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
+
+    def brake(self, writer: AnyBucketWriter) -> None:
         """Hold a flush while the bucket has too many runs."""
         writer.brake(self._scheduler, at_commit=False)
 
@@ -194,7 +211,9 @@ class Write:
         there where a property of the snapshot has it.
         """
         o = self.table.options
-        if self._ignore_previous or (group.total_buckets < 0 and not self.table.primary_key):
+        if self._ignore_previous or group.bucket == POSTPONED:
+            return [], -1
+        if not self.table.primary_key and group.total_buckets == UNAWARE:
             return [], -1
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -209,8 +228,7 @@ class Write:
         if self._live is None:
             newest = self._commit.refresh()
             self._live = self.table.metadata.live(newest)
-            name = newest.index_manifest if newest else None
-            self._indexes = self.table.metadata.index_entries(name) if name else []
+            self._index_manifest = newest.index_manifest if newest else None
             if not self._writers:
                 self._base = newest.id if newest else 0
         narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
@@ -365,6 +383,7 @@ class Write:
 
     def _reload_later(self) -> None:
         """Another writer has committed: buckets are read again before they are written again."""
+        self._router.forget()
         kept = {}
         for key, w in self._writers.items():
             self._sequences[key] = w.next_sequence
@@ -373,19 +392,18 @@ class Write:
                 kept[key] = w
         self._writers = kept
         self._live = None
-        self._router.forget()
         if not kept:
             latest = self._commit.refresh()
             self._base = latest.id if latest else 0
 
     def _forget(self) -> None:
         """Staged files are gone with a failed commit; start from what the table holds now."""
+        self._router.forget()
         for key, w in self._writers.items():
             w.abandon(self._scheduler)
             self._sequences[key] = w.next_sequence
         self._writers = {}
         self._live = None
-        self._router.forget()
         latest = self._commit.refresh()
         self._base = latest.id if latest else 0
 
@@ -412,6 +430,7 @@ class Write:
                 for w in self._writers.values():
                     w.abandon(self._scheduler)
         finally:
+            self._router.close()
             self._scheduler.close()
 
     def __enter__(self) -> Self:

@@ -33,8 +33,10 @@ from shoal.lsm.merge import (
 )
 from shoal.lsm.rolling import FileSpec, RollingWriter
 from shoal.lsm.spill import Shelf, spill_codec
-from shoal.table.bucket_writer import BucketWriter
+from shoal.table.bucket_writer import AnyBucketWriter
 from shoal.table.buckets import Group, Place, Router
+from shoal.table.postpone_write import postponed_batches
+from shoal.table.postponed import POSTPONED
 from shoal.table.rows import BATCH_ROWS
 
 if TYPE_CHECKING:
@@ -54,15 +56,14 @@ _MOST = 3 << 29
 _PARALLEL_ROWS = 100_000
 # Rows of a batch that is put aside.
 _SPILLED_ROWS = 8_192
-POSTPONED = -2
 
 
 class Buckets(Protocol):
     """Where a buffer finds the writers of its buckets."""
 
-    def writer(self, group: Group) -> BucketWriter: ...
+    def writer(self, group: Group) -> AnyBucketWriter: ...
 
-    def brake(self, writer: BucketWriter) -> None: ...
+    def brake(self, writer: AnyBucketWriter) -> None: ...
 
 
 class Waiting:
@@ -272,7 +273,7 @@ class KeyedBuffer:
         import pyarrow as pa
 
         if group.bucket == POSTPONED:
-            yield from numbered(rows, group, first).to_batches(max_chunksize=BATCH_ROWS)
+            yield from postponed_batches(self._table, rows, group)
         elif words is None:
             yield from merge_unsorted(numbered(rows, group, first), self._rules)
         else:
@@ -299,7 +300,7 @@ class _Job:
 
     def __init__(
         self,
-        writer: BucketWriter,
+        writer: AnyBucketWriter,
         group: Group,
         batches: Callable[[Budget], Iterable[pa.RecordBatch]],
         first: int,
