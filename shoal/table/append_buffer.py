@@ -82,13 +82,15 @@ class AppendBuffer:
         self._open, self._aside = {}, {}
         self._waiting.done()
         self._shelf.close()
+        if self._waiting:
+            self.flush()  # what came after a failure
 
     def clear(self) -> None:
         """Forget all rows, and the files that were begun."""
         for _, out in self._open.values():
             out.abort()
         self._open, self._aside = {}, {}
-        self._waiting.done()
+        self._waiting.clear()
         self._shelf.close()
         self._lost = False
 

@@ -75,6 +75,7 @@ class Waiting:
         self.limit = min(table.options.write_buffer_size, int(budget.total * share), _MOST)
         self._batches: list[pa.RecordBatch] = []
         self._placed: tuple[pa.Table, list[Group]] | None = None
+        self._placed_bytes = 0
         self.bytes = 0
 
     def __bool__(self) -> bool:
@@ -93,7 +94,7 @@ class Waiting:
     def placed(self) -> tuple[pa.Table, list[Group]]:
         """The rows and their groups, the same ones until `done`."""
         if self._placed is None:
-            self._placed = self._router.route(self._together())
+            self._placed, self._placed_bytes = self._router.route(self._together()), self.bytes
             self._batches = []
         return self._placed
 
@@ -113,11 +114,16 @@ class Waiting:
         return pa.Table.from_batches(self._batches)
 
     def done(self) -> None:
-        """The placed rows are safe elsewhere."""
+        """The placed rows are safe elsewhere. What came after them, since a failure, is not placed yet."""
         self._placed = None
-        self._batches = []
+        self._budget.release(self._placed_bytes)
+        self.bytes -= self._placed_bytes
+        self._placed_bytes = 0
+
+    def clear(self) -> None:
+        self._placed, self._batches = None, []
         self._budget.release(self.bytes)
-        self.bytes = 0
+        self.bytes = self._placed_bytes = 0
 
 
 def shelf_of(table: Table) -> Shelf:
@@ -154,16 +160,14 @@ class KeyedBuffer:
 
     def flush(self) -> None:
         """Write everything to level-0 files, and raw rows to changelog files where the table asks for them."""
+        while self._waiting:
+            self._spill() if self._aside else self._flush_waiting()
         if self._aside:
-            if self._waiting:
-                self._spill()
             self._flush_aside()
-        elif self._waiting:
-            self._flush_waiting()
 
     def clear(self) -> None:
         """Forget all rows."""
-        self._waiting.done()
+        self._waiting.clear()
         self._aside = {}
         self._shelf.close()
 
