@@ -23,9 +23,10 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.table.append_buffer import AppendBuffer
-from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count
+from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
 from shoal.table.buckets import UNAWARE, Group, Place, router_of
 from shoal.table.commit import Commit
+from shoal.table.full_compaction import FullCompactions
 from shoal.table.local_merge import LocalMerge
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.postpone_write import postponed_files, writing
@@ -83,6 +84,7 @@ class Write:
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
         self._late_files = postponed_files(table, self.commit_user) if table.options.bucket == POSTPONED else None
+        self._full = FullCompactions(table, commit_user)
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
         self.keeper = Keeper(table, self._scheduler)
@@ -173,8 +175,11 @@ class Write:
 
     def writer(self, group: Group) -> AnyBucketWriter:
         """The writer of a bucket, made from what the table holds."""
+        self._touched.add((group.partition, group.bucket))
+        return self._found(group)
+
+    def _found(self, group: Group) -> AnyBucketWriter:
         place = (group.partition, group.bucket)
-        self._touched.add(place)
         found = self._writers.get(place)
         if found is None:
             live, newest = self._restore(group)
@@ -192,6 +197,19 @@ class Write:
             writing(self.table), group.partition, group.bucket, group.total_buckets, spec, live, first, indexes,
             overwrites=self._ignore_previous,
         )  # fmt: skip
+
+    def _group_of(self, partition: bytes, bucket: int) -> Group | None:
+        """A bucket that has files, as a group without rows; None when another writer emptied it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        live = self.table.metadata.live(self._commit.refresh())
+        there = pc.and_(
+            pc.equal(live.column("partition"), pa.scalar(partition, pa.binary())),
+            pc.equal(live.column("bucket"), bucket),
+        )
+        counts = live.filter(there).column("total_buckets")
+        return Group(partition, bucket, np.empty(0, np.int64), counts[0].as_py()) if len(counts) else None
 
     def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
         """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
@@ -266,7 +284,8 @@ class Write:
         if checkpoint is not None and self._is_replay(checkpoint):
             self._drop()
             return Committed(replayed=True)
-        staged = self._prepare(compact, checkpoint is None, watermark, properties)
+        full = self._full.due(checkpoint)
+        staged = self._prepare("full" if full else compact, checkpoint is None, watermark, properties)
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
             committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
@@ -298,6 +317,9 @@ class Write:
         return self.keeper.after(committed, identifier)
 
     def _after(self, committed: Committed, checkpoint: int | None) -> None:
+        compacted = self._full.due(checkpoint) and committed.compaction_conflict is None
+        self._full.committed(self._touched, full=compacted)
+        self._touched = set()
         self._router.committed()
         if checkpoint is not None and committed.snapshots:
             self._last_identifier, self._looked_back = checkpoint, True
@@ -322,7 +344,10 @@ class Write:
         For a committer elsewhere, which commits it as `checkpoint`. With `wait`, compactions started here are waited
         for; `compact` starts one in every bucket written since the last checkpoint, and waits.
         """
-        staged = self._prepare(compact, wait, watermark, properties)
+        full = checkpoint is not None and self._full.due(checkpoint)
+        staged = self._prepare("full" if full else compact, wait, watermark, properties)
+        self._full.committed(self._touched, full=full)
+        self._touched = set()
         if checkpoint is not None:
             self._modified.update({(c.partition, c.bucket): checkpoint for c in staged.changes})
         self._router.committed()  # as far as this writer knows: its next index files build on these
@@ -338,26 +363,18 @@ class Write:
         properties: Mapping[str, str] | None,
     ) -> Staged:
         self.flush()
-        wait = wait or compact is not None or self.table.options.force_compact
         for place, (new, deleted) in self._router.staged().items():
-            if place not in self._writers:
-                total = self.table.options.bucket
-                self.writer(Group(*place, np.zeros(0, np.int64), total if total > 0 else -1))
             self._writers[place].add((), (), new, deleted)
-        for w in self._writers.values():
-            w.collect()
-            if compact is not None and (w.partition, w.bucket) in self._touched:
-                w.wait(self._scheduler)
-                w.trigger(self._scheduler, self._budget, full=compact == "full")
-            elif not w.stale:
-                w.trigger(self._scheduler, self._budget)
-        for w in self._writers.values():
-            if wait:
-                w.wait(self._scheduler)
-            else:
-                w.brake(self._scheduler, at_commit=True)
-        drained = [c for w in self._writers.values() if (c := w.drain()) is not None]
-        self._touched.clear()
+        asked = {} if compact is None else dict.fromkeys(self._touched, compact)
+        if compact == "full":
+            for place in self._full.places() - set(asked):
+                group = self._group_of(*place)
+                if group is not None:
+                    self._found(group)
+                    asked[place] = compact
+        writers = list(self._writers.values())
+        compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
+        drained = [c for w in writers if (c := w.drain()) is not None]
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
 
     def _let_go(self) -> None:
@@ -403,6 +420,7 @@ class Write:
             w.abandon(self._scheduler)
             self._sequences[key] = w.next_sequence
         self._writers = {}
+        self._touched = set()
         self._live = None
         latest = self._commit.refresh()
         self._base = latest.id if latest else 0

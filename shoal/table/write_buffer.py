@@ -354,8 +354,7 @@ def each(
 def delete_files(spec: FileSpec, files: Iterable[DataFile]) -> None:
     """Delete files that no snapshot knows, and what lies beside them."""
     for f in files:
-        for name in (f.file_name, *f.extra_files):
-            spec.store.delete(spec.folder + name)
+        spec.remove(f)
 
 
 def cores() -> int:
