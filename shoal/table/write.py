@@ -29,6 +29,7 @@ from shoal.table.commit import Commit
 from shoal.table.full_compaction import FullCompactions
 from shoal.table.local_merge import LocalMerge
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.partition_time import check_partition, strict_time_of
 from shoal.table.postpone_write import postponed_files, writing
 from shoal.table.postponed import POSTPONED
 from shoal.table.row_ids import MAX_SEQUENCE
@@ -87,6 +88,7 @@ class Write:
         self._full = FullCompactions(table, commit_user)
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
+        self._strict_time = strict_time_of(table)
         self.keeper = Keeper(table, self._scheduler)
 
     @property
@@ -182,6 +184,8 @@ class Write:
         place = (group.partition, group.bucket)
         found = self._writers.get(place)
         if found is None:
+            if self._strict_time is not None:
+                check_partition(self.table, self._strict_time, group.partition)
             live, newest = self._restore(group)
             first = max(self._sequences.get(place, 0), newest + 1)
             found = self._made(group, live, first, self._indexes(*place))
