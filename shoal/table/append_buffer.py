@@ -51,6 +51,9 @@ class AppendBuffer:
         self._name = table.name
         self._lost = False
 
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._open or self._aside)
+
     def add(self, rows: pa.RecordBatch) -> None:
         self._waiting.add(rows)
         if not self._waiting.full:
