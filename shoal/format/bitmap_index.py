@@ -194,7 +194,7 @@ def _blocks(found: Distinct, offsets: _Ints, lengths: _Ints, block_size: int) ->
     while start < len(found):
         before = int(ends[start] - sizes[start])
         end = int(np.searchsorted(ends, before + block_size - 4, side="right"))
-        directory.append(found.encoded(start, start + 1, np.full(len(found), size)))
+        directory.append(found.encoded(start, start + 1) + size.to_bytes(4, "big"))
         blocks.append((end - start).to_bytes(4, "big") + found.encoded(start, end, offsets, lengths))
         size += len(blocks[-1])
         start = end

@@ -13,7 +13,7 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import Corrupt, Unsupported, near
+from shoal.errors import Corrupt, Unsupported
 from shoal.format import avro
 from shoal.format.types import MAX_LENGTH, DataType, Field
 from shoal.format.varint import encode_nullable_longs, nullable_longs
@@ -150,11 +150,12 @@ def check(form: str, compression: str) -> None:
 
 def _codec(form: str, compression: str) -> str:
     if form not in FORMATS:
-        raise Unsupported(f"manifest.format '{form}'", hint=near(form, ("avro", *FORMATS)))
+        raise Unsupported(f"manifest.format '{form}' is unknown", hint="use avro, orc or parquet")
     known = _ORC_CODECS if form == "orc" else _PARQUET_CODECS
     if compression.lower() not in known:
         raise Unsupported(
-            f"manifest.compression '{compression}' with manifest.format '{form}'", hint=f"use {', '.join(known)}"
+            f"manifest.compression '{compression}' with manifest.format '{form}' is not supported",
+            hint=f"use {', '.join(known)}",
         )
     return known[compression.lower()]
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.format.data_writer import ColumnBounds, Written
+from shoal.format.int96 import WIDTH
+from shoal.format.int96_writer import Int96Sink, encode_leaves, has_int96, is_int96, leaves
 from shoal.format.parquet_options import ParquetOptions
-from shoal.format.row import UNIT_NS
 from shoal.format.types import DataType, Field, to_arrow
 
 if TYPE_CHECKING:
@@ -64,11 +65,11 @@ class ParquetWriter:
         self._nan: set[str] = set()
         self._floats = [f.name for f in fields if f.type.root in ("FLOAT", "DOUBLE")]
         self.schema = schema or parquet_schema(fields)
-        # pyarrow writes all timestamps of a file as INT96, which has no statistics in the footer, or none
-        wide = any(_is_fine(f.type) for f in fields)
-        self._int96 = [f for f in fields if wide and f.type.is_timestamp]
-        self._seen = {f.name: ColumnBounds(None, None, 0) for f in self._int96}
-        self._wide = wide
+        # INT96 has no statistics in a footer: Java keeps null counts of such columns
+        self._nulls = {f.name: 0 for f in fields if is_int96(f.type)}
+        self._leaves = leaves(fields)
+        int96 = [path for path, t in self._leaves.items() if is_int96(t)]
+        self._int96 = Int96Sink(sink, int96) if int96 else None
         self._writer: pq.ParquetWriter | None = None
 
     @property
@@ -88,8 +89,8 @@ class ParquetWriter:
         for name in self._floats:
             if name not in self._nan and pc.any(pc.is_nan(batch.column(name))).as_py():
                 self._nan.add(name)
-        for f in self._int96:
-            self._seen[f.name] = _widened(self._seen[f.name], batch.column(f.name), f.type)
+        for name in self._nulls:
+            self._nulls[name] += batch.column(name).null_count
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
@@ -97,12 +98,18 @@ class ParquetWriter:
             self._flush()
 
     def _opened(self, dictionary: bool = True) -> pq.ParquetWriter:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         if self._writer is None:
             o = self._options
+            sink: Any = self._sink
+            bounded: bool | list[str] = True
+            if self._int96 is not None:
+                sink = pa.PythonFile(self._int96, "w")
+                bounded = [path for path, t in self._leaves.items() if not is_int96(t)]
             self._writer = pq.ParquetWriter(
-                self._sink,
+                sink,
                 self.schema,
                 compression=o.compression(self.schema),
                 compression_level=o.levels(self.schema),
@@ -113,7 +120,7 @@ class ParquetWriter:
                 store_schema=False,
                 store_decimal_as_integer=True,
                 write_time_adjusted_to_utc=True,
-                use_deprecated_int96_timestamps=self._wide,
+                write_statistics=bounded,
             )
         return self._writer
 
@@ -126,10 +133,8 @@ class ParquetWriter:
         writer = self._opened(dictionary=not (last and self._waiting_rows < _DICTIONARY_ROWS))
         table = pa.Table.from_batches(self._waiting)
         if table.schema != self.schema:
-            table = pa.Table.from_arrays(
-                [c.cast(f.type) if c.type != f.type else c for c, f in zip(table.columns, self.schema)],
-                schema=self.schema,
-            )
+            columns = [_as_written(c, f.type, t) for c, f, t in zip(table.columns, self._fields, self.schema.types)]
+            table = pa.Table.from_arrays(columns, schema=self.schema)
         before = int(self._sink.tell())
         writer.write_table(table, row_group_size=self._group)
         self._share = (int(self._sink.tell()) - before) / max(1, self._waiting_bytes)
@@ -139,10 +144,14 @@ class ParquetWriter:
     def close(self) -> Written:
         self._flush(last=True)
         writer = self._opened()
+        if self._int96 is not None:
+            self._int96.hold_footer()
         writer.close()
+        if self._int96 is not None:
+            self._int96.finish()
         size = int(self._sink.tell())
-        footer = writer.writer.metadata
-        return Written(self._rows, size, footer_bounds(footer, self._fields, self._nan) | self._seen)
+        bounds = footer_bounds(writer.writer.metadata, self._fields, self._nan)
+        return Written(self._rows, size, bounds | {c: ColumnBounds(None, None, n) for c, n in self._nulls.items()})
 
 
 def parquet_schema(fields: Sequence[Field]) -> pa.Schema:
@@ -152,22 +161,12 @@ def parquet_schema(fields: Sequence[Field]) -> pa.Schema:
     return pa.schema([_parquet_field(f) for f in fields])
 
 
-def _is_fine(t: DataType) -> bool:
-    """A timestamp that needs nanoseconds."""
-    return t.is_timestamp and (t.precision or 0) > 6
-
-
-def _widened(b: ColumnBounds, column: pa.Array, t: DataType) -> ColumnBounds:
-    """Bounds that hold these timestamps too; Java keeps null counts only where nanoseconds are needed."""
+def _as_written(column: pa.ChunkedArray, t: DataType, target: pa.DataType) -> pa.ChunkedArray:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    nulls = (b.nulls or 0) + column.null_count
-    if _is_fine(t) or column.null_count == len(column):
-        return ColumnBounds(b.low, b.high, nulls)
-    ends = pc.min_max(column.view(pa.int64()))
-    low, high = (ends[k].as_py() * UNIT_NS[column.type.unit] for k in ("min", "max"))
-    return ColumnBounds(low if b.low is None else min(b.low, low), high if b.high is None else max(b.high, high), nulls)
+    if has_int96(t):
+        return pa.chunked_array([encode_leaves(c, t, target) for c in column.chunks], target)
+    return column if column.type == target else column.cast(target)
 
 
 def _parquet_field(f: Field) -> pa.Field:
@@ -187,6 +186,8 @@ def _with_ids(arrow: pa.DataType, t: DataType, field_id: int, depth: int) -> pa.
 
     if t.root == "ROW":
         return pa.struct([_parquet_field(f) for f in t.fields])
+    if t.root == "VARIANT":
+        return pa.struct([pa.field(f.name, f.type, False, ids(i)) for i, f in enumerate(arrow)])
     if t.root == "ARRAY":
         assert t.element is not None
         inner = _with_ids(to_arrow(t.element), t.element, field_id, depth + 1)
@@ -200,6 +201,8 @@ def _with_ids(arrow: pa.DataType, t: DataType, field_id: int, depth: int) -> pa.
             pa.field("key", to_arrow(key), False, ids(536870911 - field_id * 1024 - depth)),
             pa.field("value", inner, value.nullable, ids(536870911 + field_id * 1024 + depth)),
         )
+    if is_int96(t):
+        return pa.binary(WIDTH)
     if (t.root == "TIMESTAMP" and t.precision == 0) or (t.root == "TIMESTAMP_LTZ" and t.precision == 0):
         return pa.timestamp("ms", arrow.tz)
     return arrow

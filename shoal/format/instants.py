@@ -51,6 +51,25 @@ def array_of(seconds: Array, nanos: Array, t: DataType, path: str, column: str, 
     return pa.array(units, pa.int64(), mask=nulls).view(target)
 
 
+def parts(a: pa.Array) -> tuple[Array, Array]:
+    """The opposite: (seconds, nanoseconds of the second) of timestamps or decimal seconds; anything where null."""
+    import pyarrow as pa
+
+    if pa.types.is_decimal(a.type):
+        words = np.frombuffer(a.buffers()[1] or b"", np.int64).reshape(-1, 2)[a.offset : a.offset + len(a)]
+        # long division by 10^9, 32 bits at a time from the top. The quotient fits 64 bits, where its own top digit, 0
+        # or -1, is what wraps away.
+        high, low = words[:, 1], words[:, 0]
+        seconds, rest = np.zeros(len(a), np.int64), high % NANOS
+        for digit in ((low >> 32) & 0xFFFFFFFF, low & 0xFFFFFFFF):
+            both = (rest << 32) + digit
+            seconds, rest = (seconds << 32) + both // NANOS, both % NANOS
+        return seconds, rest
+    per = PER_SECOND[a.type.unit]
+    units = np.asarray(a.view(pa.int64()).fill_null(0))
+    return units // per, units % per * (NANOS // per)
+
+
 def _check_nanoseconds(seconds: Array, nanos: Array, path: str, column: str) -> None:
     most, rest = divmod(2**63 - 1, NANOS)
     least, above = divmod(-(2**63), NANOS)

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 # What Parquet calls 1970-01-01: the Julian day.
 EPOCH = 2_440_588
-_SECONDS_OF_DAY = 86_400
-_WIDTH = 12
-_MAGIC = b"PAR1"
+SECONDS_OF_DAY = 86_400
+WIDTH = 12
+MAGIC = b"PAR1"
 # The numbers of parquet.thrift: physical types, and fields of FileMetaData, SchemaElement, RowGroup and ColumnChunk.
-_INT96, _FIXED = 3, 7
-_SCHEMA, _ROW_GROUPS, _KEY_VALUES = 2, 4, 5
-_TYPE, _TYPE_LENGTH, _CONVERTED, _LOGICAL = 1, 2, 6, 10
-_COLUMNS, _META, _META_TYPE, _META_STATISTICS = 1, 3, 1, 12
+INT96, FIXED = 3, 7
+SCHEMA, ROW_GROUPS, KEY_VALUES = 2, 4, 5
+TYPE, TYPE_LENGTH, CONVERTED, LOGICAL = 1, 2, 6, 10
+COLUMNS, META, META_TYPE, META_STATISTICS = 1, 3, 1, 12
 
 
 def holds(footer: pq.FileMetaData) -> bool:
@@ -56,7 +56,7 @@ def raw_footer(file: pa.NativeFile, path: str) -> pq.FileMetaData:
     file.seek(max(0, size - 8))
     tail = file.read(8)
     length = int.from_bytes(tail[:4], "little")
-    if size < 12 or tail[4:] != _MAGIC or length > size - 12:
+    if size < 12 or tail[4:] != MAGIC or length > size - 12:
         raise Corrupt(f"{path}: the Parquet file has no footer", hint="it is damaged or cut off")
     file.seek(size - 8 - length)
     try:
@@ -64,7 +64,7 @@ def raw_footer(file: pa.NativeFile, path: str) -> pq.FileMetaData:
         if end > length:
             raise IndexError
         raw = thrift.write_struct(_declared_as_bytes(footer))
-        whole = _MAGIC + raw + len(raw).to_bytes(4, "little") + _MAGIC
+        whole = MAGIC + raw + len(raw).to_bytes(4, "little") + MAGIC
         return pq.read_metadata(pa.BufferReader(whole))
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, pa.ArrowException, OSError) as err:
         raise Corrupt(f"{path}: the Parquet footer makes no sense", hint="the file is damaged") from err
@@ -72,18 +72,18 @@ def raw_footer(file: pa.NativeFile, path: str) -> pq.FileMetaData:
 
 def _declared_as_bytes(footer: thrift.Struct) -> thrift.Struct:
     # an Arrow schema kept beside Parquet's own would still call the columns timestamps
-    footer.pop(_KEY_VALUES, None)
-    for element in footer[_SCHEMA].value.items:
-        if element.get(_TYPE) == thrift.i32(_INT96):
-            element[_TYPE], element[_TYPE_LENGTH] = thrift.i32(_FIXED), thrift.i32(_WIDTH)
-            element.pop(_CONVERTED, None)
-            element.pop(_LOGICAL, None)
-    for group in footer[_ROW_GROUPS].value.items:
-        for chunk in group[_COLUMNS].value.items:
-            meta = chunk[_META].value
-            if meta[_META_TYPE] == thrift.i32(_INT96):
-                meta[_META_TYPE] = thrift.i32(_FIXED)
-                meta.pop(_META_STATISTICS, None)
+    footer.pop(KEY_VALUES, None)
+    for element in footer[SCHEMA].value.items:
+        if element.get(TYPE) == thrift.i32(INT96):
+            element[TYPE], element[TYPE_LENGTH] = thrift.i32(FIXED), thrift.i32(WIDTH)
+            element.pop(CONVERTED, None)
+            element.pop(LOGICAL, None)
+    for group in footer[ROW_GROUPS].value.items:
+        for chunk in group[COLUMNS].value.items:
+            meta = chunk[META].value
+            if meta[META_TYPE] == thrift.i32(INT96):
+                meta[META_TYPE] = thrift.i32(FIXED)
+                meta.pop(META_STATISTICS, None)
     return footer
 
 
@@ -96,7 +96,7 @@ def decode(a: pa.Array, t: DataType, path: str, column: str) -> pa.Array:
     import pyarrow as pa
 
     def leaf(values: pa.Array, of: DataType) -> pa.Array:
-        if pa.types.is_fixed_size_binary(values.type) and values.type.byte_width == _WIDTH and of.is_timestamp:
+        if pa.types.is_fixed_size_binary(values.type) and values.type.byte_width == WIDTH and of.is_timestamp:
             return _timestamps(values, of, path, column)
         return as_stored(values, of, path, column)
 
@@ -104,11 +104,11 @@ def decode(a: pa.Array, t: DataType, path: str, column: str) -> pa.Array:
 
 
 def _timestamps(a: pa.Array, t: DataType, path: str, column: str) -> pa.Array:
-    raw = np.frombuffer(a.buffers()[1] or b"", np.uint8)[a.offset * _WIDTH : (a.offset + len(a)) * _WIDTH]
-    value: Any = raw.reshape(len(a), _WIDTH)
+    raw = np.frombuffer(a.buffers()[1] or b"", np.uint8)[a.offset * WIDTH : (a.offset + len(a)) * WIDTH]
+    value: Any = raw.reshape(len(a), WIDTH)
     of_day = value[:, :8].copy().view("<i8")[:, 0]
     day = value[:, 8:].copy().view("<i4")[:, 0].astype(np.int64) - EPOCH
     # floor division: a negative nanosecond of the day is a time before that day
-    seconds = day * _SECONDS_OF_DAY + of_day // NANOS
+    seconds = day * SECONDS_OF_DAY + of_day // NANOS
     nulls = np.asarray(a.is_null()) if a.null_count else None
     return array_of(seconds, of_day % NANOS, t, path, column, nulls)

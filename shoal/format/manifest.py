@@ -108,6 +108,14 @@ def codec(compression: str) -> str:
     return _CODECS[compression.lower()]
 
 
+def check(compression: str, form: str) -> None:
+    """`Unsupported` when this `manifest.compression` is none of the format's, or the format is unknown."""
+    if form == "avro":
+        codec(compression)
+    else:
+        columnar_manifest.check(form, compression)
+
+
 def file_of(schema: str, records: Sequence[bytes], compression: str, form: str) -> bytes:
     """A file of Avro records in a `manifest.format`, with a `manifest.compression` that this format has."""
     if form == "avro":

@@ -18,7 +18,8 @@ from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile
 from shoal.lsm.rolling import RollingWriter
 from shoal.lsm.spill import Kept
-from shoal.table.bucket_writer import BucketWriter
+from shoal.table.append_bucket_writer import AppendBucketWriter
+from shoal.table.bucket_writer import AnyBucketWriter
 from shoal.table.buckets import Group, Place, Router
 from shoal.table.rows import BATCH_ROWS
 from shoal.table.write_buffer import Buckets, Waiting, cores, delete_files, each, shelf_of
@@ -46,7 +47,7 @@ class AppendBuffer:
         self._disk = o.write_buffer_spill_disk
         self._most_open = 0 if self._buffers else o.write_max_writers_to_spill
         self._shelf = shelf_of(table)
-        self._open: dict[Place, tuple[BucketWriter, RollingWriter]] = {}
+        self._open: dict[Place, tuple[AnyBucketWriter, RollingWriter]] = {}
         self._aside: dict[Place, tuple[Group, list[Kept]]] = {}
         self._name = table.name
         self._lost = False
@@ -85,13 +86,15 @@ class AppendBuffer:
         self._open, self._aside = {}, {}
         self._waiting.done()
         self._shelf.close()
+        if self._waiting:
+            self.flush()  # what came after a failure
 
     def clear(self) -> None:
         """Forget all rows, and the files that were begun."""
         for _, out in self._open.values():
             out.abort()
         self._open, self._aside = {}, {}
-        self._waiting.done()
+        self._waiting.clear()
         self._shelf.close()
         self._lost = False
 
@@ -143,7 +146,7 @@ class _Job:
 
     def __init__(
         self,
-        writer: BucketWriter,
+        writer: AnyBucketWriter,
         out: RollingWriter | None,
         first: int,
         size: int,
@@ -159,7 +162,8 @@ class _Job:
             return self.writer.flush(self._batches(), self._first, self._size)
         for batch in self._batches():
             self._out.write(batch)
-        return self._out.close()
+        files = self._out.close()
+        return self.writer.numbered(files) if isinstance(self.writer, AppendBucketWriter) else files
 
     def undo(self, files: list[DataFile]) -> None:
         delete_files(self.writer.at.spec, files)

@@ -34,7 +34,8 @@ class ManifestFiles:
     def __init__(self, table: Table, unique: str) -> None:
         self.table = table
         self._store = table.store
-        self._form = table.options.manifest_compression, str(table.options.get("manifest.format"))
+        manifest.check(table.options.manifest_compression, table.options.manifest_format)
+        self._form = table.options.manifest_compression, table.options.manifest_format
         self._unique = unique
         self._numbers = {kind: count() for kind in ("manifest", "manifest-list", "index-manifest")}
         self._kept: dict[str, list[Coded]] = {}

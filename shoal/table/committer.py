@@ -2,8 +2,8 @@
 """One committer for many writers: staged values in, snapshots out, each checkpoint once.
 
 Writers may be other processes: `Write.prepare` gives a value that travels (`Staged.encode`). Agrees with:
-StreamTableCommit, StoreCommitter, CommitterOperator (2.0.0). Invariant: checkpoint ids of a commit user ascend; one that
-is committed is never committed again; an unclear outcome is settled before anything else is committed.
+StreamTableCommit, StoreCommitter, CommitterOperator (2.0.0). Invariant: checkpoint ids of a commit user ascend; one
+that is committed is never committed again; an unclear outcome is settled before anything else is committed.
 """
 
 from __future__ import annotations

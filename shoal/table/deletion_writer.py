@@ -25,8 +25,10 @@ from shoal.format.deletion_vectors import INDEX_TYPE, DeletionVector
 from shoal.format.index_manifest import ADD, DELETE, IndexEntry
 from shoal.store.base import add_file
 from shoal.table.new_files import new_uuid
+from shoal.table.placement import Placement
 
 if TYPE_CHECKING:
+    from shoal.store.base import Store
     from shoal.table.table import Table
 
 # A 32 bit vector has no room for positions from here on.
@@ -38,14 +40,23 @@ Vectors = Mapping[str, DeletionVector]
 
 
 class IndexNames:
-    """What the index files of one writer are called: its UUID and a counter."""
+    """What the index files of one writer are called, its UUID and a counter, and where they lie."""
 
     def __init__(self, table: Table) -> None:
+        self._table = table
+        self._beside = Placement(table.store, table.places, table.options, table.rng)
         self._prefix = f"index-{new_uuid(table)}-"
         self._counter = itertools.count()
 
     def next(self) -> str:
         return f"{self._prefix}{next(self._counter)}"
+
+    def place(self, partition: bytes, bucket: int, name: str) -> tuple[Store, str, str | None]:
+        """(store, path in it, external path) of a new file; beside data files it follows them to external folders."""
+        t = self._table
+        if t.options.get("index-file-in-data-file-dir"):
+            return self._beside.place(t.bucket_folder(partition, bucket), name)
+        return *t.index_at(partition, bucket, name, None), None
 
 
 def read_vectors(
@@ -76,10 +87,10 @@ def write_vectors(
     out: list[IndexEntry] = []
     try:
         if not _unaware(table):
-            out.append(_write(table, partition, bucket, ordered, names))
+            out.append(_write(partition, bucket, ordered, names))
         else:
             for part in _rolled(ordered, _target_size(table)):
-                out.append(_write(table, partition, bucket, part, names))
+                out.append(_write(partition, bucket, part, names))
     except ShoalError:
         discard(table, out)
         raise
@@ -116,12 +127,12 @@ def _rolled(vectors: Vectors, target: int) -> list[dict[str, DeletionVector]]:
     return out
 
 
-def _write(table: Table, partition: bytes, bucket: int, vectors: Vectors, names: IndexNames) -> IndexEntry:
+def _write(partition: bytes, bucket: int, vectors: Vectors, names: IndexNames) -> IndexEntry:
     data, ranges = deletion_vectors.encode_file(vectors)
     name = names.next()
-    store, path = table.index_at(partition, bucket, name, None)
+    store, path, external = names.place(partition, bucket, name)
     add_file(store, path, data)
-    return IndexEntry(ADD, partition, bucket, INDEX_TYPE, name, len(data), len(ranges), ranges)
+    return IndexEntry(ADD, partition, bucket, INDEX_TYPE, name, len(data), len(ranges), ranges, external)
 
 
 def _read(table: Table, e: IndexEntry, only: Iterable[str] | None = None) -> dict[str, DeletionVector]:

@@ -16,6 +16,7 @@ import numpy as np
 from shoal.format.types import DataType, Field, to_arrow
 from shoal.format.varint import nullable_longs
 from shoal.table.row_text import typed_column
+from shoal.table.row_tracking import STORED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +88,9 @@ def _of_group(
     """Files of one schema whose statistics are about the same columns."""
     import pyarrow as pa
 
-    written = [f for f in table.file_schema(schema_id).fields if write_cols is None or f.name in write_cols]
+    stored = table.file_schema(schema_id).fields
+    # files that a compaction or an update of a row-tracking table wrote store ids, and have bounds of them
+    written = list(stored) if write_cols is None else [f for f in (*stored, *STORED) if f.name in write_cols]
     kept = written if covered is None else [f for name in covered for f in written if f.name == name]
     types = [_SLOT if f.type.is_nested else f.type for f in kept]
     place = {f.id: i for i, f in enumerate(kept)}

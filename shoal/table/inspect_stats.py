@@ -19,6 +19,7 @@ from shoal.format.schema import Schema
 from shoal.format.types import DataType, Field, to_arrow, widened
 from shoal.format.varint import nullable_longs
 from shoal.table.row_text import list_text, map_text, text_columns, typed_column, value_text
+from shoal.table.row_tracking import STORED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +67,8 @@ def _of_group(rows: pa.Table, schema: Schema, written: Names, covered: Names, to
     """Stats of files that agree in schema, in written columns and in columns that have statistics."""
     import pyarrow as pa
 
-    fields = [f for f in schema.fields if written is None or f.name in written]
+    # files that store row ids have bounds of them, too
+    fields = [*schema.fields] if written is None else [f for f in (*schema.fields, *STORED) if f.name in written]
     kept = fields if covered is None else [f for c in covered for f in fields if f.name == c]
     slots = [f.type if not f.type.is_nested else DataType("INT") for f in kept]
     bounds = [rows.column(n).combine_chunks() for n in ("value_min", "value_max")]

@@ -205,7 +205,7 @@ def _uuid(table: Table) -> str:
 
 def _form(table: Table) -> tuple[str, str]:
     """Compression and format of manifests."""
-    return table.options.manifest_compression, str(table.options.get("manifest.format"))
+    return table.options.manifest_compression, table.options.manifest_format
 
 
 class _Attempt:

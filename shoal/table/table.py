@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from shoal.table.maintain import Maintain
     from shoal.table.references import Branches, Tags
     from shoal.table.rollback import RolledBack
+    from shoal.table.row_changes import Changed
     from shoal.table.scan import Scan
     from shoal.table.schema_change import Change
     from shoal.table.staged import Committed
@@ -294,6 +295,71 @@ class Table:
 
         check(self.schema.options, "write", has_primary_key=bool(self.primary_key))
         return Write(self, commit_user)
+
+    def delete(
+        self,
+        where: str | pc.Expression | None = None,
+        *,
+        commit_user: str | None = None,
+        checkpoint: int | None = None,
+    ) -> Changed:
+        """Delete the rows that `where` is true for, all of them without it. One commit.
+
+        Whole partitions are dropped; else primary-key tables get deletes by key (the merge engine must take them),
+        other tables a mark on each row (`deletion-vectors.enabled`) or files written again.
+        """
+        from shoal.table.delete import delete
+        from shoal.table.row_changes import By
+
+        return delete(self, where, By(commit_user, checkpoint))
+
+    def update(
+        self,
+        set: Mapping[str, Any],  # noqa: A002  SQL's word
+        where: str | pc.Expression | None = None,
+        *,
+        commit_user: str | None = None,
+        checkpoint: int | None = None,
+    ) -> Changed:
+        """Give columns of the rows that `where` is true for new values. One commit.
+
+        `t.update({"price": pc.field("price") * 2, "state": "old"}, where="id < 5")`: constants, or Arrow expressions
+        over the row's old values.
+        """
+        from shoal.table.row_changes import By
+        from shoal.table.update import update
+
+        return update(self, set, where, By(commit_user, checkpoint))
+
+    def merge(
+        self,
+        source: Any,
+        on: str | Sequence[str] | Mapping[str, str],
+        *,
+        when_matched_update: Mapping[str, Any] | bool | None = None,
+        when_matched_delete: pc.Expression | bool | None = None,
+        when_not_matched_insert: Mapping[str, Any] | bool | None = None,
+        when_not_matched_by_source_update: Mapping[str, Any] | None = None,
+        when_not_matched_by_source_delete: pc.Expression | bool | None = None,
+        commit_user: str | None = None,
+        checkpoint: int | None = None,
+    ) -> Changed:
+        """Let the rows of `source` meet those of the table by the columns `on`; clauses say what becomes of them.
+
+        `t.merge(rows, on="id", when_matched_update=True, when_not_matched_insert=True)` is an upsert. Updates and
+        inserts take True (the columns of both sides that have one name) or {column: value}; deletes take True or a
+        condition, and are asked before updates. Expressions name columns of the source `pc.field("source.x")`. One
+        commit.
+        """
+        from shoal.table.merge_into import merge
+        from shoal.table.row_changes import By
+
+        return merge(
+            self, source, on, when_matched_update=when_matched_update, when_matched_delete=when_matched_delete,
+            when_not_matched_insert=when_not_matched_insert,
+            when_not_matched_by_source_update=when_not_matched_by_source_update,
+            when_not_matched_by_source_delete=when_not_matched_by_source_delete, by=By(commit_user, checkpoint),
+        )  # fmt: skip
 
     def overwrite(
         self, data: Any, partition: Mapping[str, object] | None = None, *, dynamic: bool | None = None

@@ -23,11 +23,15 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.table.append_buffer import AppendBuffer
-from shoal.table.bucket_writer import BucketWriter, bucket_writer_of, check_bucket_count
-from shoal.table.buckets import Group, Place, router_of
+from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
+from shoal.table.buckets import UNAWARE, Group, Place, router_of
 from shoal.table.commit import Commit
+from shoal.table.full_compaction import FullCompactions
 from shoal.table.local_merge import LocalMerge
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.partition_time import check_partition, strict_time_of
+from shoal.table.postpone_write import postponed_files, writing
+from shoal.table.postponed import POSTPONED
 from shoal.table.row_ids import MAX_SEQUENCE
 from shoal.table.row_kinds import DELETE, INSERT, TEXTS, UPDATE_AFTER, RowKinds, kind_array
 from shoal.table.rows import batches_of, conform
@@ -63,25 +67,29 @@ class Write:
         self._scheduler: Scheduler = table.new_scheduler()
         self._budget = table.budget()
         self._kinds = RowKinds(table)
-        self._router = router_of(table, self._commit, self._budget)
+        batch = not self._named
+        self._router = router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
         buffer = KeyedBuffer if table.primary_key else AppendBuffer
         self._buffer = buffer(table, self._router, self._budget, self)
         size = table.options.local_merge_buffer_size
         merges = bool(table.primary_key) and size is not None
         self._local = LocalMerge(table, size, self._buffer.add) if merges and size is not None else None
-        self._writers: dict[Place, BucketWriter] = {}
+        self._writers: dict[Place, AnyBucketWriter] = {}
         self._touched: set[Place] = set()
         self._modified: dict[Place, int] = {}
         self._live: pa.Table | None = None
-        self._indexes: list[IndexEntry] = []
+        self._index_manifest: str | None = None
         self._base = 0
         self._sequences: dict[Place, int] = {}
         self._last_identifier: int | None = None
         self._looked_back = False
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
+        self._late_files = postponed_files(table, self.commit_user) if table.options.bucket == POSTPONED else None
+        self._full = FullCompactions(table, commit_user)
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
+        self._strict_time = strict_time_of(table)
         self.keeper = Keeper(table, self._scheduler)
 
     @property
@@ -168,23 +176,54 @@ class Write:
             self._local.flush()
         self._buffer.flush()
 
-    def writer(self, group: Group) -> BucketWriter:
+    def writer(self, group: Group) -> AnyBucketWriter:
         """The writer of a bucket, made from what the table holds."""
+        self._touched.add((group.partition, group.bucket))
+        return self._found(group)
+
+    def _found(self, group: Group) -> AnyBucketWriter:
         place = (group.partition, group.bucket)
-        self._touched.add(place)
         found = self._writers.get(place)
         if found is None:
+            if self._strict_time is not None:
+                check_partition(self.table, self._strict_time, group.partition)
             live, newest = self._restore(group)
-            spec = self._files.spec(*place)
             first = max(self._sequences.get(place, 0), newest + 1)
-            indexes = [e for e in self._indexes if (e.partition, e.bucket) == place] if live else []
-            found = bucket_writer_of(
-                self.table, *place, group.total_buckets, spec, live, first, indexes, overwrites=self._ignore_previous
-            )
+            found = self._made(group, live, first, self._indexes(*place))
             self._writers[place] = found
         return found
 
-    def brake(self, writer: BucketWriter) -> None:
+    def _made(
+        self, group: Group, live: Sequence[DataFile], first: int, indexes: Sequence[IndexEntry]
+    ) -> AnyBucketWriter:
+        late = group.bucket == POSTPONED and self._late_files is not None
+        spec = (self._late_files if late and self._late_files else self._files).spec(group.partition, group.bucket)
+        return bucket_writer_of(
+            writing(self.table), group.partition, group.bucket, group.total_buckets, spec, live, first, indexes,
+            overwrites=self._ignore_previous,
+        )  # fmt: skip
+
+    def _group_of(self, partition: bytes, bucket: int) -> Group | None:
+        """A bucket that has files, as a group without rows; None when another writer emptied it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        live = self.table.metadata.live(self._commit.refresh())
+        there = pc.and_(
+            pc.equal(live.column("partition"), pa.scalar(partition, pa.binary())),
+            pc.equal(live.column("bucket"), bucket),
+        )
+        counts = live.filter(there).column("total_buckets")
+        return Group(partition, bucket, np.empty(0, np.int64), counts[0].as_py()) if len(counts) else None
+
+    def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
+        """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
+        if self._index_manifest is None or not self.table.options.deletion_vectors:
+            return []
+        entries = self.table.metadata.index_entries(self._index_manifest)
+        return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
+
+    def brake(self, writer: AnyBucketWriter) -> None:
         """Hold a flush while the bucket has too many runs."""
         writer.brake(self._scheduler, at_commit=False)
 
@@ -195,7 +234,9 @@ class Write:
         there where a property of the snapshot has it.
         """
         o = self.table.options
-        if self._ignore_previous or (group.total_buckets < 0 and not self.table.primary_key):
+        if self._ignore_previous or group.bucket == POSTPONED:
+            return [], -1
+        if not self.table.primary_key and group.total_buckets == UNAWARE:
             return [], -1
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -210,8 +251,7 @@ class Write:
         if self._live is None:
             newest = self._commit.refresh()
             self._live = self.table.metadata.live(newest)
-            name = newest.index_manifest if newest else None
-            self._indexes = self.table.metadata.index_entries(name) if name else []
+            self._index_manifest = newest.index_manifest if newest else None
             if not self._writers:
                 self._base = newest.id if newest else 0
         narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
@@ -249,7 +289,8 @@ class Write:
         if checkpoint is not None and self._is_replay(checkpoint):
             self._drop()
             return Committed(replayed=True)
-        staged = self._prepare(compact, checkpoint is None, watermark, properties)
+        full = self._full.due(checkpoint)
+        staged = self._prepare("full" if full else compact, checkpoint is None, watermark, properties)
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
             committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
@@ -281,6 +322,9 @@ class Write:
         return self.keeper.after(committed, identifier)
 
     def _after(self, committed: Committed, checkpoint: int | None) -> None:
+        compacted = self._full.due(checkpoint) and committed.compaction_conflict is None
+        self._full.committed(self._touched, full=compacted)
+        self._touched = set()
         self._router.committed()
         if checkpoint is not None and committed.snapshots:
             self._last_identifier, self._looked_back = checkpoint, True
@@ -305,7 +349,10 @@ class Write:
         For a committer elsewhere, which commits it as `checkpoint`. With `wait`, compactions started here are waited
         for; `compact` starts one in every bucket written since the last checkpoint, and waits.
         """
-        staged = self._prepare(compact, wait, watermark, properties)
+        full = checkpoint is not None and self._full.due(checkpoint)
+        staged = self._prepare("full" if full else compact, wait, watermark, properties)
+        self._full.committed(self._touched, full=full)
+        self._touched = set()
         if checkpoint is not None:
             self._modified.update({(c.partition, c.bucket): checkpoint for c in staged.changes})
         self._router.committed()  # as far as this writer knows: its next index files build on these
@@ -321,29 +368,21 @@ class Write:
         properties: Mapping[str, str] | None,
     ) -> Staged:
         self.flush()
-        wait = wait or compact is not None or self.table.options.force_compact
         self._stage_indexes()
-        for w in self._writers.values():
-            w.collect()
-            if compact is not None and (w.partition, w.bucket) in self._touched:
-                w.wait(self._scheduler)
-                w.trigger(self._scheduler, self._budget, full=compact == "full")
-            elif not w.stale:
-                w.trigger(self._scheduler, self._budget)
-        for w in self._writers.values():
-            if wait:
-                w.wait(self._scheduler)
-            else:
-                w.brake(self._scheduler, at_commit=True)
-        drained = [c for w in self._writers.values() if (c := w.drain()) is not None]
-        self._touched.clear()
+        asked = {} if compact is None else dict.fromkeys(self._touched, compact)
+        if compact == "full":
+            for place in self._full.places() - set(asked):
+                group = self._group_of(*place)
+                if group is not None:
+                    self._found(group)
+                    asked[place] = compact
+        writers = list(self._writers.values())
+        compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
+        drained = [c for w in writers if (c := w.drain()) is not None]
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
 
     def _stage_indexes(self) -> None:
         for place, (new, deleted) in self._router.staged().items():
-            if place not in self._writers:
-                total = self.table.options.bucket
-                self.writer(Group(*place, np.zeros(0, np.int64), total if total > 0 else -1))
             self._writers[place].add((), (), new, deleted)
 
     def state(self, *, wait: bool = False) -> WriterState:
@@ -382,9 +421,8 @@ class Write:
             indexes = [e for e in held if (e.partition, e.bucket) == place]
             if b.pending is not None and b.pending.compact_new_indexes:
                 indexes = list(b.pending.compact_new_indexes)
-            w = bucket_writer_of(
-                self.table, *place, b.total_buckets, self._files.spec(*place), b.files, b.next_sequence, indexes
-            )
+            group = Group(*place, np.empty(0, np.int64), b.total_buckets)
+            w = self._made(group, b.files, b.next_sequence, indexes)
             if b.pending is not None:
                 w.restage(b.pending)
             self._writers[place] = w
@@ -420,6 +458,7 @@ class Write:
 
     def _reload_later(self) -> None:
         """Another writer has committed: buckets are read again before they are written again."""
+        self._router.forget()
         kept = {}
         for key, w in self._writers.items():
             self._sequences[key] = w.next_sequence
@@ -428,19 +467,19 @@ class Write:
                 kept[key] = w
         self._writers = kept
         self._live = None
-        self._router.forget()
         if not kept:
             latest = self._commit.refresh()
             self._base = latest.id if latest else 0
 
     def _forget(self) -> None:
         """Staged files are gone with a failed commit; start from what the table holds now."""
+        self._router.forget()
         for key, w in self._writers.items():
             w.abandon(self._scheduler)
             self._sequences[key] = w.next_sequence
         self._writers = {}
+        self._touched = set()
         self._live = None
-        self._router.forget()
         latest = self._commit.refresh()
         self._base = latest.id if latest else 0
 
@@ -467,6 +506,7 @@ class Write:
                 for w in self._writers.values():
                     w.abandon(self._scheduler)
         finally:
+            self._router.close()
             self._scheduler.close()
 
     def __enter__(self) -> Self:

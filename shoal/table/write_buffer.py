@@ -33,8 +33,10 @@ from shoal.lsm.merge import (
 )
 from shoal.lsm.rolling import FileSpec, RollingWriter
 from shoal.lsm.spill import Shelf, spill_codec
-from shoal.table.bucket_writer import BucketWriter
+from shoal.table.bucket_writer import AnyBucketWriter
 from shoal.table.buckets import Group, Place, Router
+from shoal.table.postpone_write import postponed_batches
+from shoal.table.postponed import POSTPONED
 from shoal.table.rows import BATCH_ROWS
 
 if TYPE_CHECKING:
@@ -54,15 +56,14 @@ _MOST = 3 << 29
 _PARALLEL_ROWS = 100_000
 # Rows of a batch that is put aside.
 _SPILLED_ROWS = 8_192
-POSTPONED = -2
 
 
 class Buckets(Protocol):
     """Where a buffer finds the writers of its buckets."""
 
-    def writer(self, group: Group) -> BucketWriter: ...
+    def writer(self, group: Group) -> AnyBucketWriter: ...
 
-    def brake(self, writer: BucketWriter) -> None: ...
+    def brake(self, writer: AnyBucketWriter) -> None: ...
 
 
 class Waiting:
@@ -74,6 +75,7 @@ class Waiting:
         self.limit = min(table.options.write_buffer_size, int(budget.total * share), _MOST)
         self._batches: list[pa.RecordBatch] = []
         self._placed: tuple[pa.Table, list[Group]] | None = None
+        self._placed_bytes = 0
         self.bytes = 0
 
     def __bool__(self) -> bool:
@@ -92,7 +94,7 @@ class Waiting:
     def placed(self) -> tuple[pa.Table, list[Group]]:
         """The rows and their groups, the same ones until `done`."""
         if self._placed is None:
-            self._placed = self._router.route(self._together())
+            self._placed, self._placed_bytes = self._router.route(self._together()), self.bytes
             self._batches = []
         return self._placed
 
@@ -112,11 +114,16 @@ class Waiting:
         return pa.Table.from_batches(self._batches)
 
     def done(self) -> None:
-        """The placed rows are safe elsewhere."""
+        """The placed rows are safe elsewhere. What came after them, since a failure, is not placed yet."""
         self._placed = None
-        self._batches = []
+        self._budget.release(self._placed_bytes)
+        self.bytes -= self._placed_bytes
+        self._placed_bytes = 0
+
+    def clear(self) -> None:
+        self._placed, self._batches = None, []
         self._budget.release(self.bytes)
-        self.bytes = 0
+        self.bytes = self._placed_bytes = 0
 
 
 def shelf_of(table: Table) -> Shelf:
@@ -156,16 +163,14 @@ class KeyedBuffer:
 
     def flush(self) -> None:
         """Write everything to level-0 files, and raw rows to changelog files where the table asks for them."""
+        while self._waiting:
+            self._spill() if self._aside else self._flush_waiting()
         if self._aside:
-            if self._waiting:
-                self._spill()
             self._flush_aside()
-        elif self._waiting:
-            self._flush_waiting()
 
     def clear(self) -> None:
         """Forget all rows."""
-        self._waiting.done()
+        self._waiting.clear()
         self._aside = {}
         self._shelf.close()
 
@@ -275,7 +280,7 @@ class KeyedBuffer:
         import pyarrow as pa
 
         if group.bucket == POSTPONED:
-            yield from numbered(rows, group, first).to_batches(max_chunksize=BATCH_ROWS)
+            yield from postponed_batches(self._table, rows, group)
         elif words is None:
             yield from merge_unsorted(numbered(rows, group, first), self._rules)
         else:
@@ -302,7 +307,7 @@ class _Job:
 
     def __init__(
         self,
-        writer: BucketWriter,
+        writer: AnyBucketWriter,
         group: Group,
         batches: Callable[[Budget], Iterable[pa.RecordBatch]],
         first: int,
@@ -352,8 +357,7 @@ def each(
 def delete_files(spec: FileSpec, files: Iterable[DataFile]) -> None:
     """Delete files that no snapshot knows, and what lies beside them."""
     for f in files:
-        for name in (f.file_name, *f.extra_files):
-            spec.store.delete(spec.folder + name)
+        spec.remove(f)
 
 
 def cores() -> int:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a writer knows after a checkpoint, as a value: another one goes on from it.
 
-Its buckets with their files, sequence numbers, and what is staged and not handed out yet, finished compactions among it.
-Agrees with: FileStoreWrite.State, AbstractFileStoreWrite.checkpoint and restore (2.0.0). Invariant: the state is of one
-moment, with no rows in memory; writer and successor never both write.
+Its buckets with their files, sequence numbers, and what is staged and not handed out yet, finished compactions among
+it. Agrees with: FileStoreWrite.State, AbstractFileStoreWrite.checkpoint and restore (2.0.0). Invariant: the state is
+of one moment, with no rows in memory; writer and successor never both write.
 """
 
 from __future__ import annotations

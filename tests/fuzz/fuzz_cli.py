@@ -92,6 +92,28 @@ def filters(a: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
+def replay(a: argparse.Namespace) -> int:
+    """Apply the histories of DIR to a new warehouse OTHER, as their writer."""
+    from fuzz_replay import Replay
+
+    (a.other / "fuzz.db").mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    done = Replay(a.other)
+    tables = 0
+    for path in sorted((a.dir / "history").glob("*.json")):
+        if any(fnmatch.fnmatch(path.stem, t) for t in a.tables.split(",")):
+            shutil.rmtree(a.other / "fuzz.db" / path.stem, ignore_errors=True)
+            done.table(json.loads(path.read_text(encoding="utf-8")))
+            tables += 1
+    for f in done.findings:
+        print(f)
+    took = time.monotonic() - started
+    print(
+        f"{tables} histories, {done.ops} operations in {took:.1f} s: {done.agreed} refused as in Java, {len(done.findings)} otherwise"
+    )
+    return 1 if done.findings else 0
+
+
 def compactions(a: argparse.Namespace) -> int:
     import tempfile
 
@@ -158,13 +180,16 @@ def main() -> int:
         ("check", check, "read, then compare"),
         ("compactions", compactions, "do Java's compactions again and compare rows, changelogs and vectors"),
         ("filters", filters, "random filters and projections: the same as filtering all rows afterwards"),
+        ("replay", replay, "apply DIR's histories to a new warehouse OTHER; then `fuzz verify` and `fuzz roundtrip`"),
         ("keep", keep, "copy a few tables of a made set into a new set"),
         ("pack", pack, "make tests/fuzz/data of a folder that holds such sets"),
     ):
         s = sub.add_parser(name, help=text)
         s.set_defaults(run=run)
         s.add_argument("dir", type=Path, metavar="DIR")
-        if name in ("read", "check", "filters", "compactions"):
+        if name == "replay":
+            s.add_argument("other", type=Path, metavar="OTHER")
+        if name in ("read", "check", "filters", "compactions", "replay"):
             s.add_argument("--tables", default="*", metavar="GLOB", help="t0001,t002*")
         if name in ("read", "check"):
             s.add_argument("--to", type=Path, metavar="OUT")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of the oracle's encoding as Arrow scalars: the literals of random filters."""
+"""Values of the oracle's encoding as Arrow: the literals of random filters, the rows of histories."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -40,6 +41,32 @@ def scalar(value: Any, t: DataType, arrow: pa.DataType) -> pa.Scalar:
             assert not rest, f"{value} does not fit {t}"
             return pa.scalar(count, pa.int64()).cast(arrow)
     return pa.scalar(value, arrow)
+
+
+def column(values: Sequence[Any], t: DataType, arrow: pa.DataType) -> pa.Array:
+    """Values of the oracle's encoding as an Arrow array of a Paimon type, nested ones too."""
+    if t.root == "ROW":
+        members = [
+            column([None if v is None else v.get(f.name) for v in values], f.type, arrow.field(i).type)
+            for i, f in enumerate(t.fields)
+        ]
+        fields = [pa.field(f.name, m.type) for f, m in zip(t.fields, members)]
+        return pa.StructArray.from_arrays(
+            members, fields=fields, mask=pa.array([v is None for v in values], pa.bool_())
+        )
+    if t.root in ("ARRAY", "MAP", "MULTISET"):
+        offsets = [0]
+        for v in values:
+            offsets.append(offsets[-1] + len(v or ()))
+        items = [x for v in values for x in v or ()]
+        starts = pa.array([None if v is None else at for v, at in zip(values, offsets)] + [offsets[-1]], pa.int32())
+        if t.root == "ARRAY":
+            inner = column(items, t.element, arrow.value_type)
+            return pa.ListArray.from_arrays(starts, inner)
+        key, value = (t.element, DataType("INT", False)) if t.root == "MULTISET" else (t.key, t.value)
+        keys = column([k for k, _ in items], key, arrow.key_type)
+        return pa.MapArray.from_arrays(starts, keys, column([v for _, v in items], value, arrow.item_type))
+    return pa.array([scalar(v, t, arrow) for v in values], arrow)
 
 
 def nanos_of(text: str) -> int:

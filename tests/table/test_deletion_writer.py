@@ -169,6 +169,22 @@ def test_layouts_stay_and_new_vectors_have_the_tables() -> None:
         got.delete("a", np.array([-1])).write()
 
 
+def test_index_files_lie_beside_the_data_where_the_table_says_so(tmp_path: Path) -> None:
+    vectors = {"a": DeletionVector.of([1])}
+    store = MemoryStore()
+    table = unaware(store, **{"index-file-in-data-file-dir": "true"})
+    (e,) = write_vectors(table, NO_PARTITION, 0, vectors)
+    assert [f.path for f in store.list("d.db/t/bucket-0/")] == [f"d.db/t/bucket-0/{e.file_name}"]
+    options = {"data-file.external-paths": f"file:{tmp_path}/x", "data-file.external-paths.strategy": "round-robin"}
+    outside = unaware(MemoryStore(), **{"index-file-in-data-file-dir": "true", **options})
+    (e,) = write_vectors(outside, NO_PARTITION, 0, vectors)
+    assert e.external_path == f"file:{tmp_path}/x/bucket-0/{e.file_name}"
+    assert (tmp_path / "x/bucket-0" / e.file_name).stat().st_size == e.file_size
+    assert read_vectors(outside, NO_PARTITION, 0, [e])["a"].positions.tolist() == [1]
+    plain = unaware(MemoryStore(), **options)
+    assert write_vectors(plain, NO_PARTITION, 0, vectors)[0].external_path is None
+
+
 def test_a_failed_write_leaves_no_index_files() -> None:
     small = {"deletion-vector.index-file.target-size": "1 b"}
     store = MemoryStore()

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One bucket of a table without a primary key being written, and the compaction beside it.
+
+The same surface as `BucketWriter`. Agrees with: AppendOnlyWriter, BucketedAppendCompactManager (2.0.0), but for what
+two compactions of one checkpoint leave behind: Java's commit refuses the file that the second one took from the first,
+here it never becomes visible. Invariant: rows keep their order in the bucket; one compaction runs at a time; without
+buckets nothing compacts here, a job of its own does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from shoal.budget import Budget
+from shoal.clock import Scheduler
+from shoal.format.datafile import DataFile
+from shoal.format.deletion_vectors import INDEX_TYPE
+from shoal.format.index_manifest import IndexEntry
+from shoal.lsm.append_pick import after, in_order, pick_full, pick_next
+from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
+from shoal.table.compact import Bucket, Compacted
+from shoal.table.staged import BucketChanges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shoal.table.table import Table
+
+
+class AppendBucketWriter:
+    """Made from the bucket's live files and index files (where it compacts); fed by `flush`, emptied by `drain`."""
+
+    def __init__(
+        self,
+        table: Table,
+        partition: bytes,
+        bucket: int,
+        total_buckets: int,
+        spec: FileSpec,
+        live: Sequence[DataFile],
+        next_sequence: int,
+        indexes: Sequence[IndexEntry] = (),
+    ) -> None:
+        self.table = table
+        self.partition = partition
+        self.bucket = bucket
+        self.total_buckets = total_buckets
+        self.at = Bucket(table, partition, bucket, spec)
+        self.next_sequence = next_sequence
+        self.stale = False
+        self.compactions: list[Compacted] = []
+        """What compactions of this checkpoint did, for reports."""
+        self._policy = policy_of(table)
+        self._compacts = table.options.bucket > 0 and not table.options.write_only
+        self._queue = in_order(live) if self._compacts else ()
+        self._vectors = Vectors(tuple(e for e in indexes if e.index_type == INDEX_TYPE) if self._compacts else ())
+        self._running: Future[Compacted] | None = None
+        self._new: list[DataFile] = []
+        self._new_indexes: list[IndexEntry] = []
+        self._deleted_indexes: list[IndexEntry] = []
+        self._before: list[DataFile] = []
+        self._after: list[DataFile] = []
+        self._index: tuple[IndexEntry, ...] = ()
+
+    @property
+    def busy(self) -> bool:
+        """A compaction is running, or something is staged."""
+        return self._running is not None or self._staged
+
+    @property
+    def _staged(self) -> bool:
+        return bool(
+            self._new or self._before or self._after or self._new_indexes or self._deleted_indexes or self._index
+        )
+
+    @property
+    def run_count(self) -> int:
+        return 0
+
+    # ---- rows to files
+
+    def take_sequences(self, count: int) -> int:
+        """Reserve `count` sequence numbers; the first one."""
+        first = self.next_sequence
+        self.next_sequence += count
+        return first
+
+    def flush(self, batches: Iterable[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
+        """Write rows to new files, in their order. May run beside other buckets' flushes."""
+        writer = RollingWriter(self.at.spec, first_sequence=first_sequence, expected_bytes=expected_bytes)
+        try:
+            for b in batches:
+                writer.write(b)
+        except BaseException:
+            writer.abort()
+            raise
+        return self.numbered(writer.close())
+
+    def numbered(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """With row tracking rows get the commit's sequence number where files count from 0: every file does then."""
+        if not self.table.options.row_tracking:
+            return list(files)
+        return [f._replace(min_sequence=0, max_sequence=f.row_count - 1) for f in files]
+
+    def add(
+        self,
+        files: Sequence[DataFile],
+        changelog: Sequence[DataFile] = (),
+        new_indexes: Sequence[IndexEntry] = (),
+        deleted_indexes: Sequence[IndexEntry] = (),
+    ) -> None:
+        """Stage what rows became. Append tables have no changelog."""
+        assert not changelog
+        self._new += files
+        self._new_indexes += new_indexes
+        self._deleted_indexes += deleted_indexes
+        if self._compacts:
+            self._queue = in_order((*self._queue, *files))
+
+    # ---- compaction
+
+    def brake(self, scheduler: Scheduler, *, at_commit: bool) -> None:
+        """Reads of append tables merge nothing, so a writer never waits for its compaction."""
+
+    def collect(self) -> None:
+        """Take in the running compaction if it has finished. Raises what made it fail."""
+        if self._running is None or not self._running.done():
+            return
+        finished, self._running = self._running, None
+        result = finished.result()
+        self.compactions.append(result)
+        outputs = {f.file_name for f in self._after}
+        passing = [f for f in result.before if f.file_name in outputs]
+        # outputs of a compaction of this same checkpoint never become visible
+        delete_files(self.at, passing, self._index if result.new_indexes else ())
+        gone = {f.file_name for f in passing}
+        self._after = [f for f in self._after if f.file_name not in gone]
+        self._before += (f for f in result.before if f.file_name not in gone)
+        self._after += result.after
+        if result.new_indexes:
+            self._index = result.new_indexes
+            self._vectors = Vectors(result.new_indexes)
+        self._queue = in_order(after(self._queue, result.after, self._policy))
+
+    def trigger(self, scheduler: Scheduler, budget: Budget, *, full: bool = False) -> None:
+        """Start the compaction that the bucket needs, if any and if none is running."""
+        if not self._compacts or self._running is not None:
+            return
+        if full:
+            files = pick_full(self._queue, self._policy, self._vectors.index_of)
+            if files is None:
+                return
+            self._queue = ()
+        else:
+            files, self._queue = pick_next(self._queue, self._policy)
+        if files:
+            reason = "full compaction was asked for" if full else f"{len(files)} neighbouring files"
+            task = Task(self.at, files, self.total_buckets, reason, self._vectors)
+            self._running = scheduler.submit(lambda: carry_out(task))
+
+    def wait(self, scheduler: Scheduler) -> None:
+        """Wait for the running compaction and take it in."""
+        if self._running is not None:
+            scheduler.wait(self._running)
+            self.collect()
+
+    # ---- checkpoint
+
+    def drain(self) -> BucketChanges | None:
+        """What is staged, for a commit; the writer starts its next checkpoint."""
+        if not self._staged:
+            return None
+        changes = BucketChanges(
+            self.partition, self.bucket, self.total_buckets, tuple(self._new), tuple(self._before),
+            tuple(self._after), new_indexes=tuple(self._new_indexes), deleted_indexes=tuple(self._deleted_indexes),
+            compact_new_indexes=self._index,
+        )  # fmt: skip
+        for staged in (self._new, self._before, self._after, self._new_indexes, self._deleted_indexes):
+            staged.clear()
+        self._index = ()
+        self.compactions = []
+        return changes
+
+    def restage(self, changes: BucketChanges) -> None:
+        """Take back what `drain` gave, here or in the writer that this one follows."""
+        self._new += changes.new_files
+        self._before += changes.compact_before
+        self._after += changes.compact_after
+        self._new_indexes += changes.new_indexes
+        self._deleted_indexes += changes.deleted_indexes
+        self._index = changes.compact_new_indexes
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """What the bucket will hold, where it compacts."""
+        return tuple(self._queue)
+
+    def abandon(self, scheduler: Scheduler) -> None:
+        """Drop the running compaction and everything staged, files included."""
+        if self._running is not None:
+            if not self._running.cancel():
+                discard(self.at, scheduler.wait(self._running))
+            self._running = None
+        changes = self.drain()
+        if changes is not None:
+            indexes = (*changes.new_indexes, *changes.compact_new_indexes)
+            delete_files(self.at, (*changes.new_files, *changes.compact_after), indexes)

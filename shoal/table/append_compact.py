@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compaction of tables without a primary key: files read one after the other and written as fewer, larger ones.
+
+A `Task` says which files become one, `rewrite` carries it out, `compact_append` is the dedicated job. Rows that
+a deletion vector marks are left out and their vectors forgotten; rows of a row-tracking table take their ids and
+sequence numbers with them into the file. Agrees with: AppendCompactTask, AppendTableCompactor,
+BaseAppendFileStoreWrite.compactRewrite, RowDataFileSequenceNumberTracker (2.0.0). Invariant: the rows of a bucket keep
+their order; nothing is visible until a commit says so, and a failure deletes what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal.errors import NotFound, Unsupported
+from shoal.format.datafile import COMPACT, DataFile, Entry
+from shoal.format.deletion_vectors import INDEX_TYPE
+from shoal.format.index_manifest import IndexEntry
+from shoal.format.manifest import entries_of
+from shoal.format.schema import SEQUENCE_NUMBER
+from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
+from shoal.lsm.append_pick import AppendPolicy, Waiting, append_policy, pick_full, pick_next, pick_round, worth
+from shoal.lsm.rolling import RollingWriter
+from shoal.table.commit import Commit
+from shoal.table.compact import Bucket, Compacted
+from shoal.table.deletions import Deletion, Deletions
+from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.row_tracking import STORED, TRACKED
+from shoal.table.runs import BucketFiles
+from shoal.table.staged import BucketChanges, Staged
+from shoal.table.upkeep import Keeper
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shoal.table.maintain import CompactionReport, PlannedBucket
+    from shoal.table.table import Table
+
+Files = tuple[DataFile, ...]
+
+# Rows of a batch that is read and written again.
+_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Files of one bucket to be written together, in the order of their rows."""
+
+    at: Bucket
+    files: Files
+    total_buckets: int
+    reason: str
+    vectors: Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The deletion vectors of one bucket, or of one partition of a table without buckets."""
+
+    entries: tuple[IndexEntry, ...] = ()
+
+    @property
+    def deletions(self) -> dict[str, Deletion]:
+        """Where the vector of each data file lies."""
+        return {
+            r.file_name: Deletion(e.file_name, e.external_path, r.offset, r.length, r.cardinality)
+            for e in self.entries
+            for r in e.dv_ranges or ()
+        }
+
+    @property
+    def index_of(self) -> dict[str, str]:
+        """The index file that holds the vector of each data file."""
+        return {r.file_name: e.file_name for e in self.entries for r in e.dv_ranges or ()}
+
+
+def policy_of(table: Table) -> AppendPolicy:
+    """When and what an append table compacts, by its options."""
+    o = table.options
+    return append_policy(
+        min_files=o.compaction_min_file_num,
+        target=o.target_file_size(False),
+        small_ratio=o.small_file_ratio,
+        open_cost=o.split_open_file_cost,
+        delete_ratio=o.compaction_delete_ratio,
+        file_limit=o.compaction_file_limit,
+        rewrite_all=o.force_rewrite_all,
+        vectors=o.deletion_vectors,
+    )
+
+
+# ---- one task
+
+
+def rewrite(at: Bucket, files: Sequence[DataFile], deletions: Deletions) -> list[DataFile]:
+    """The rows of the files, one file after the other, in new files; what is marked as deleted is left out."""
+    table = at.table
+    tracked = table.options.row_tracking
+    fields = [*table.schema.fields, *(TRACKED if tracked else ())]
+    opened = BucketFiles(table, at.partition, at.bucket, fields, deletions=deletions)
+    size = sum(f.file_size for f in files)
+    writer = RollingWriter(
+        at.spec, source=COMPACT, first_sequence=files[0].min_sequence, expected_bytes=size,
+        columns=(*table.schema.fields, *STORED) if tracked else None,
+    )  # fmt: skip
+    bounds = SequenceBounds()
+    try:
+        for batch in opened.batches(files, _ROWS, threads=True):
+            if tracked:
+                bounds.add(batch)
+            writer.write(batch)
+        written = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    return bounds.told(written) if tracked else written
+
+
+class SequenceBounds:
+    """Least and greatest sequence number of the files that batches end up in: files hold whole batches.
+
+    Rows without one get the commit's. 0 stands for it: as least where no row has one, as greatest where any lacks it.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[int, int | None, int | None]] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        import pyarrow.compute as pc
+
+        if batch.num_rows:
+            numbers = batch.column(SEQUENCE_NUMBER.name)
+            bounds = pc.min_max(numbers)
+            low, high = bounds["min"].as_py(), bounds["max"].as_py()
+            self._batches.append((batch.num_rows, low, None if numbers.null_count else high))
+
+    def told(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """The files with their bounds."""
+        out = []
+        at, start = 0, 0  # the next batch, and the row that it starts at
+        end = 0
+        for f in files:
+            end += f.row_count
+            first = at
+            while at < len(self._batches) and start < end:
+                start += self._batches[at][0]
+                at += 1
+            here = self._batches[first:at]
+            if start > end:  # a batch that two files share counts for both
+                at -= 1
+                start -= self._batches[at][0]
+            lows = [low for _, low, _ in here if low is not None]
+            highs = [high for _, _, high in here if high is not None]
+            high = max(highs) if len(highs) == len(here) else 0
+            out.append(f._replace(min_sequence=min(lows, default=0), max_sequence=high))
+        return out
+
+
+def carry_out(task: Task) -> Compacted:
+    """Read and write the files of a task; what a commit needs."""
+    at, files = task.at, task.files
+    started = at.table.clock.monotonic()
+    written = rewrite(at, files, task.vectors.deletions)
+    try:
+        new, old = forget(at, task.vectors, files)
+    except BaseException:
+        delete_files(at, written, ())
+        raise
+    return Compacted(
+        files, tuple(written), 0, task.reason,
+        bytes_read=sum(f.file_size for f in files), bytes_written=sum(f.file_size for f in written),
+        seconds=at.table.clock.monotonic() - started, new_indexes=new, deleted_indexes=old,
+    )  # fmt: skip
+
+
+def forget(
+    at: Bucket, vectors: Vectors, files: Sequence[DataFile]
+) -> tuple[tuple[IndexEntry, ...], tuple[IndexEntry, ...]]:
+    """(new index entries, those that go) once `files` are gone: their vectors go, what lay beside them is kept."""
+    if not vectors.entries:
+        return (), ()
+    from shoal.table.deletion_writer import vectors_of
+
+    held = vectors_of(at.table, at.partition, at.bucket, vectors.entries)
+    new, old = held.remove([f.file_name for f in files]).write()
+    return tuple(new), tuple(old)
+
+
+def discard(at: Bucket, done: Compacted) -> None:
+    """Delete the files of a result that will not be committed."""
+    delete_files(at, done.after, done.new_indexes)
+
+
+def delete_files(at: Bucket, files: Sequence[DataFile], indexes: Sequence[IndexEntry]) -> None:
+    places = [at.table.file_at(at.partition, at.bucket, f) for f in files]
+    places += [at.table.beside(at.partition, at.bucket, f, name) for f in files for name in f.extra_files]
+    places += [at.table.index_at(at.partition, at.bucket, e.file_name, e.external_path) for e in indexes]
+    for store, path in places:
+        try:
+            store.delete(path)
+        except NotFound:
+            continue
+
+
+# ---- the dedicated job
+
+
+def tasks(table: Table, snapshot: Snapshot, *, full: bool) -> Iterator[Task]:
+    """What there is to compact in a snapshot, and why.
+
+    Buckets: with `full` as a forced compaction, else what an inline one would take. Without buckets there is one way.
+    """
+    if table.data_evolution:
+        raise Unsupported(
+            f"{table.name}: compacting tables with 'data-evolution.enabled' is not supported yet",
+            hint="CALL sys.compact in Flink or Spark does it",
+        )
+    policy, files = policy_of(table), NewFiles(table)
+    buckets: dict[tuple[bytes, int], list[Entry]] = {}
+    for e in entries_of(table.metadata.live(snapshot)):
+        buckets.setdefault((e.partition, e.bucket), []).append(e)
+    held = vectors_of(table, snapshot)
+    for (partition, bucket), entries in buckets.items():
+        at = Bucket(table, partition, bucket, files.spec(partition, bucket))
+        vectors = held.get((partition, bucket), Vectors())
+        live = [e.file for e in entries]
+        chosen = _bucket(live, policy, vectors, full) if table.options.bucket > 0 else _partition(live, policy, vectors)
+        for group, reason in chosen:
+            yield Task(at, group, entries[0].total_buckets, reason, vectors)
+
+
+def vectors_of(table: Table, snapshot: Snapshot | None) -> dict[tuple[bytes, int], Vectors]:
+    """The index files with deletion vectors, by partition and bucket."""
+    if snapshot is None or snapshot.index_manifest is None or not table.options.deletion_vectors:
+        return {}
+    out: dict[tuple[bytes, int], list[IndexEntry]] = {}
+    for e in table.metadata.index_entries(snapshot.index_manifest):
+        if e.index_type == INDEX_TYPE:
+            out.setdefault((e.partition, e.bucket), []).append(e)
+    return {where: Vectors(tuple(entries)) for where, entries in out.items()}
+
+
+def _bucket(
+    live: Sequence[DataFile], policy: AppendPolicy, vectors: Vectors, full: bool
+) -> Iterator[tuple[Files, str]]:
+    if full:
+        group = pick_full(live, policy, vectors.index_of)
+        if group:
+            yield group, "full compaction was asked for"
+        return
+    picked, queue = pick_next(live, policy)
+    while picked is not None:
+        yield picked, f"{len(picked)} neighbouring files, {policy.min_files} are enough"
+        picked, queue = pick_next(queue, policy)
+
+
+def _partition(live: Sequence[DataFile], policy: AppendPolicy, vectors: Vectors) -> Iterator[tuple[Files, str]]:
+    deletions = vectors.deletions
+    counts = {name: d.cardinality for name, d in deletions.items()}
+    index_of = vectors.index_of
+    looked_at = [f for f in live if worth(f, policy, lambda name: counts.get(name, 0))]
+    waiting = Waiting()
+    for start in range(0, len(looked_at), policy.file_limit):
+        waiting = waiting.seen(looked_at[start : start + policy.file_limit])
+        groups, waiting = pick_round(waiting, policy, index_of)
+        yield from ((_arrival(g), _why(g, deletions)) for g in groups)
+
+
+def _why(group: Files, deletions: Mapping[str, Deletion]) -> str:
+    marked = sum(f.file_name in deletions for f in group)
+    return f"{len(group)} small files" if not marked else f"{marked} of {len(group)} files have deleted rows"
+
+
+def _arrival(group: Files) -> Files:
+    """In the order in which the rows came, as far as files tell."""
+    return tuple(sorted(group, key=lambda f: (f.creation_ms or 0, f.first_row_id or 0, f.min_sequence, f.file_name)))
+
+
+def compact_append(
+    table: Table,
+    *,
+    full: bool = False,
+    dry_run: bool = False,
+    commit_user: str | None = None,
+    checkpoint: int | None = None,
+) -> CompactionReport:
+    """Compact what is worth it in one commit; `Conflict` when another writer took the same files meanwhile."""
+    from shoal.table.maintain import CompactionReport
+
+    commit = Commit(table, commit_user or new_uuid(table), table.rng)
+    newest = commit.refresh()
+    chosen = list(tasks(table, newest, full=full)) if newest else []
+    planned = tuple(_planned(t) for t in chosen)
+    if dry_run or not chosen or newest is None:
+        return CompactionReport(table.name, planned)
+    done: list[Compacted] = []
+    try:
+        for t in chosen:
+            done.append(carry_out(t))
+    except BaseException:
+        for t, result in zip(chosen, done):
+            discard(t.at, result)
+        raise
+    changes = tuple(
+        BucketChanges(
+            t.at.partition, t.at.bucket, t.total_buckets, compact_before=r.before, compact_after=r.after,
+            compact_new_indexes=r.new_indexes, compact_deleted_indexes=r.deleted_indexes,
+        )
+        for t, r in zip(chosen, done)
+    )  # fmt: skip
+    identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
+    committed = commit.commit(Staged(changes, newest.id), identifier)
+    # as Java: the job that compacts a write-only table also does its upkeep
+    committed = Keeper(table.with_options({"write-only": False})).after(committed, identifier)
+    return CompactionReport(
+        table.name,
+        planned,
+        files_before=sum(len(r.before) for r in done),
+        files_after=sum(len(r.after) for r in done),
+        bytes_read=sum(r.bytes_read for r in done),
+        bytes_written=sum(r.bytes_written for r in done),
+        seconds=sum(r.seconds for r in done),
+        snapshot=committed.snapshots[-1],
+        upkeep=committed.upkeep,
+    )
+
+
+def _planned(task: Task) -> PlannedBucket:
+    from shoal.table.maintain import PlannedBucket
+
+    at, files = task.at, task.files
+    partition = at.table.partition_path(at.partition).rstrip("/")
+    return PlannedBucket(partition, at.bucket, len(files), sum(f.file_size for f in files), 0, task.reason)
