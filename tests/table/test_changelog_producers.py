@@ -132,6 +132,18 @@ def test_full_compactions_come_every_so_many_commits_and_tell_all_since_the_last
         known = dict(model)
 
 
+def test_first_rows_stay_and_are_told_once() -> None:
+    table, model = a_table({"merge-engine": "first-row", "changelog-producer": "lookup"}), dict[int, Row]()
+    with table.write("w") as w:
+        for i, (rows, _) in enumerate(history(9, 12, 40, 8), 1):
+            new = [r for r in sorted(rows) if r[0] not in model]
+            w.append(batch(rows))
+            model.update({r[0]: r for r in new})
+            done = w.commit(checkpoint=i)
+            assert [c for s in done.snapshots for c in told(table, s)] == [("+I", r) for r in new]
+            assert rows_of(table) == model
+
+
 @pytest.mark.parametrize("wait", ["true", "false"])
 def test_old_rows_are_marked_as_deleted(wait: str) -> None:
     options = {"deletion-vectors.enabled": "true", "lookup-wait": wait, "num-sorted-run.compaction-trigger": "3"}
@@ -201,11 +213,13 @@ def files_of(table: Table) -> set[str]:
 def test_the_loser_of_two_compactors_leaves_nothing_behind() -> None:
     table = a_table({"changelog-producer": "lookup", "deletion-vectors.enabled": "true", "write-only": "true"})
     with table.write("w") as w:
-        w.upsert(batch([(k, "a", k) for k in range(50)]))
+        w.upsert(batch([(k, "a", k) for k in range(5000)]))
         w.commit(checkpoint=1)
         table.maintain.compact(full=True)
         w.upsert(batch([(k, "b", k) for k in range(0, 50, 7)]))
         w.commit(checkpoint=2)
+        w.upsert(batch([(7, "b", 7)]))
+        w.commit(checkpoint=3)
     compacting = table.with_schema(replace(table.schema, options={**table.schema.options, "write-only": "false"}))
     newest = table.metadata.latest()
     assert newest is not None
@@ -216,14 +230,14 @@ def test_the_loser_of_two_compactors_leaves_nothing_behind() -> None:
     writer.wait(scheduler)
     staged = writer.drain()
     assert staged is not None and staged.compact_changelog and staged.compact_new_indexes
-    assert len(files_of(table) - before) == 2  # the file itself moves
+    assert len(files_of(table) - before) == 3
     table.maintain.compact()
     winner = files_of(table)
     with pytest.raises(Conflict):
         Commit(table, "late", random.Random(1)).commit(Staged((staged,), newest.id), BATCH_IDENTIFIER)
     assert files_of(table) < winner
-    assert len(winner - files_of(table)) == 2
-    assert rows_of(table) == {k: (k, "a" if k % 7 else "b", k) for k in range(50)}
+    assert len(winner - files_of(table)) == 3
+    assert rows_of(table) == {k: (k, "b" if k < 50 and k % 7 == 0 else "a", k) for k in range(5000)}
 
 
 def test_a_compaction_that_fails_deletes_what_it_wrote() -> None:
