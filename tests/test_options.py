@@ -390,7 +390,7 @@ def test_the_default_value_never_says_anything() -> None:
         ("changelog-producer", "lookup", None),
         ("rowkind.field", "k", None),
         ("ignore-update-before", "true", None),
-        ("file-index.bloom-filter.columns", "a", "refuses-write"),
+        ("file-index.bloom-filter.columns", "a", None),
         ("data-file.thin-mode", "true", None),
         ("dynamic-partition-overwrite", "false", None),
         ("metadata.iceberg.storage", "table-location", "refuses-write"),
