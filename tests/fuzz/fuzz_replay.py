@@ -163,7 +163,7 @@ class Replay:
             t = t.alter(options={"bucket": op["bucket"]})
             with Write(t, user, ignore_previous=True) as w:
                 w.write(rows, pa.array([0] * rows.num_rows, pa.int8()))
-                w.committer.overwrite(w.prepare(wait=True), op["id"], None, dynamic=False)
+                w.keeper.after(w.committer.overwrite(w.prepare(wait=True), op["id"], None, dynamic=False), op["id"])
         elif kind == "truncate":
             Commit(t, user, t.rng).truncate(None, op["id"])
         elif kind == "drop_partition":
@@ -215,7 +215,7 @@ class Replay:
         if w.table.options.write_only:
             asked = "none"
         staged = w.prepare(op["id"], compact=None if asked == "none" else asked, wait=True)
-        w.committer.commit(staged, op["id"], force_snapshot=True)
+        w.keeper.after(w.committer.commit(staged, op["id"], force_snapshot=True), op["id"])
 
     def _overwrite(self, t: Any, op: Mapping[str, Any], user: str) -> None:
         rows, kinds = rows_of(t, op["rows"])
@@ -224,7 +224,8 @@ class Replay:
             w.write(rows, kinds)
             staged = w.prepare(op["id"], compact=None if asked == "none" else asked, wait=True)
             spec = self._spec(t, op.get("partition"))
-            w.committer.overwrite(staged, op["id"], spec or None, dynamic=bool(op.get("dynamic")))
+            done = w.committer.overwrite(staged, op["id"], spec or None, dynamic=bool(op.get("dynamic")))
+            w.keeper.after(done, op["id"])
 
     @staticmethod
     def _spec(t: Any, partition: Mapping[str, Any] | None) -> dict[str, str]:
