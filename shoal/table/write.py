@@ -25,7 +25,7 @@ from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
 from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
 from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
-from shoal.table.buckets import UNAWARE, Group, router_of
+from shoal.table.buckets import UNAWARE, Group, Router, router_of
 from shoal.table.commit import Commit
 from shoal.table.full_compaction import FullCompactions
 from shoal.table.new_files import NewFiles, new_uuid
@@ -58,8 +58,18 @@ class Write:
     ...     w.commit(checkpoint=42)
     """
 
-    def __init__(self, table: Table, commit_user: str | None = None, *, ignore_previous: bool = False) -> None:
-        """`ignore_previous`: the rows replace what is there, so nothing of it is read (an overwrite)."""
+    def __init__(
+        self,
+        table: Table,
+        commit_user: str | None = None,
+        *,
+        ignore_previous: bool = False,
+        router: Router | None = None,
+    ) -> None:
+        """`ignore_previous`: the rows replace what is there, so nothing of it is read (an overwrite).
+
+        `router` places the rows, where it is not for the table's options to say.
+        """
         prefix = table.options.commit_user_prefix
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
@@ -69,7 +79,7 @@ class Write:
         self._scheduler: Scheduler = table.new_scheduler()
         self._budget = table.budget()
         batch = not self._named
-        self._router = router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
+        self._router = router or router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
         limit = min(table.options.write_buffer_size, int(self._budget.total * _BUFFER_SHARE))
         self._buffer_limit = limit
         self._buffer: list[pa.RecordBatch] = []
@@ -158,12 +168,31 @@ class Write:
                         continue
                     if retract is not None:
                         rows = rows.filter(pc.invert(retract))
-            self._buffer.append(rows)
-            size = rows.nbytes
-            self._buffered += size
-            self._budget.reserve(size)
-            if self._buffered >= self._buffer_limit:
-                self.flush()
+            self._take(rows)
+
+    def replay(self, rows: pa.RecordBatch) -> None:
+        """Rows as a file holds them, with their kinds: they were checked when they came."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.table.options.ignore_delete:
+            retract = pc.is_in(rows.column(KIND), pa.array([UPDATE_BEFORE, DELETE], pa.int8()))
+            rows = rows.filter(pc.invert(retract))
+        if rows.num_rows:
+            self._take(rows)
+
+    def visit(self, group: Group) -> None:
+        """Compact this bucket too, when the next commit compacts the buckets that got rows."""
+        self._writer(group)
+        self._touched.add((group.partition, group.bucket))
+
+    def _take(self, rows: pa.RecordBatch) -> None:
+        self._buffer.append(rows)
+        size = rows.nbytes
+        self._buffered += size
+        self._budget.reserve(size)
+        if self._buffered >= self._buffer_limit:
+            self.flush()
 
     # ---- flush
 
