@@ -73,7 +73,7 @@ def compact_postponed(table: Table, *, full: bool = False, dry_run: bool = False
             _replay(table, partition, [e.file for e in entries], w)
         w.flush()
         for (partition, bucket), entries in work.buckets.items():
-            w.visit(Group(partition, bucket, np.empty(0, np.int64), entries[0].total_buckets))
+            w.writer(Group(partition, bucket, np.empty(0, np.int64), entries[0].total_buckets))
         made = w.prepare(wait=True, compact="full" if full else "minor")
         # planned on `newest`: nobody may have compacted or overwritten these partitions since
         commit = Commit(table.with_options({LAST_SAFE: newest.id}), w.commit_user, table.rng)
@@ -143,14 +143,16 @@ def _replay(table: Table, partition: bytes, files: Sequence[DataFile], w: Write)
     in_order = sorted(files, key=lambda f: f.creation_ms or 0)
     for batch in opened.batches(in_order, _ROWS):
         if batch.num_rows:
-            w.replay(_plain(batch))
+            w.replay(*_plain(batch))
 
 
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as writers hold rows: columns without field ids, all of them nullable."""
+def _plain(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
+    """(rows as writers hold them: columns without field ids, all of them nullable; their kinds)."""
     import pyarrow as pa
 
-    return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema([pa.field(f.name, f.type) for f in batch.schema]))
+    schema = pa.schema([pa.field(f.name, f.type) for f in batch.schema])
+    rows = pa.RecordBatch.from_arrays(batch.columns, schema=schema).drop_columns([VALUE_KIND.name])
+    return rows, batch.column(VALUE_KIND.name)
 
 
 def _one_compaction(table: Table, c: BucketChanges) -> BucketChanges:
