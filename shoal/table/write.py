@@ -38,6 +38,7 @@ from shoal.table.rows import batches_of, conform
 from shoal.table.staged import Committed, Staged
 from shoal.table.upkeep import Keeper
 from shoal.table.write_buffer import KeyedBuffer
+from shoal.table.writer_state import BucketState, WriterState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -383,8 +384,7 @@ class Write:
         properties: Mapping[str, str] | None,
     ) -> Staged:
         self.flush()
-        for place, (new, deleted) in self._router.staged().items():
-            self._writers[place].add((), (), new, deleted)
+        self._stage_indexes()
         asked = {} if compact is None else dict.fromkeys(self._touched, compact)
         if compact == "full":
             for place in self._full.places() - set(asked):
@@ -396,6 +396,60 @@ class Write:
         compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
         drained = [c for w in writers if (c := w.drain()) is not None]
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
+
+    def _stage_indexes(self) -> None:
+        for place, (new, deleted) in self._router.staged().items():
+            self._writers[place].add((), (), new, deleted)
+
+    def state(self, *, wait: bool = False) -> WriterState:
+        """What this writer knows, for a successor's `restore`. Call it after `prepare`; this writer must stop then.
+
+        Rows that are buffered become files first, which are in the state. With `wait`, running compactions are waited
+        for; without, their work is lost, never their rows.
+        """
+        self.flush()
+        self._stage_indexes()
+        self._router.committed()
+        buckets = []
+        for place, w in self._writers.items():
+            w.wait(self._scheduler) if wait else w.collect()
+            pending = w.drain()
+            if pending is not None:
+                w.restage(pending)
+            modified = self._modified.get(place)
+            buckets.append(BucketState(*place, w.total_buckets, w.next_sequence, w.files, pending, modified))
+        return WriterState(self.commit_user, self._base, tuple(buckets))
+
+    def restore(self, state: WriterState) -> None:
+        """Go on where the writer of `state` stopped. Checkpoints that it prepared are to be committed first."""
+        if self._writers or self._buffer:
+            raise BadRequest(f"{self.table.name}: this writer has written already", hint="restore a new one")
+        if state.commit_user != self.commit_user:
+            raise BadRequest(
+                f"{self.table.name}: the state is of commit user '{state.commit_user}', this is '{self.commit_user}'",
+                hint="open the writer with that commit user",
+            )
+        latest = self._commit.refresh()
+        name = latest.index_manifest if latest else None
+        held = self.table.metadata.index_entries(name) if name else []
+        for b in state.buckets:
+            place = (b.partition, b.bucket)
+            indexes = [e for e in held if (e.partition, e.bucket) == place]
+            if b.pending is not None and b.pending.compact_new_indexes:
+                indexes = list(b.pending.compact_new_indexes)
+            group = Group(*place, np.empty(0, np.int64), b.total_buckets)
+            w = self._made(group, b.files, b.next_sequence, indexes)
+            if b.pending is not None:
+                w.restage(b.pending)
+            self._writers[place] = w
+            if b.modified is not None:
+                self._modified[place] = b.modified
+        self._base = state.base_snapshot
+
+    def abort(self, *staged: Staged) -> None:
+        """Delete the files of prepared values that will not be committed."""
+        for s in staged:
+            self._commit.abort(s)
 
     def _let_go(self) -> None:
         """Close writers of buckets that rest: all that they staged is committed, and no compaction runs."""
