@@ -24,7 +24,7 @@ from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.table.append_buffer import AppendBuffer
 from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
-from shoal.table.buckets import UNAWARE, Group, Place, router_of
+from shoal.table.buckets import UNAWARE, Group, Place, Router, router_of
 from shoal.table.commit import Commit
 from shoal.table.full_compaction import FullCompactions
 from shoal.table.local_merge import LocalMerge
@@ -56,8 +56,18 @@ class Write:
     ...     w.commit(checkpoint=42)
     """
 
-    def __init__(self, table: Table, commit_user: str | None = None, *, ignore_previous: bool = False) -> None:
-        """`ignore_previous`: the rows replace what is there, so nothing of it is read (an overwrite)."""
+    def __init__(
+        self,
+        table: Table,
+        commit_user: str | None = None,
+        *,
+        ignore_previous: bool = False,
+        router: Router | None = None,
+    ) -> None:
+        """`ignore_previous`: the rows replace what is there, so nothing of it is read (an overwrite).
+
+        `router` places the rows, where it is not for the table's options to say.
+        """
         prefix = table.options.commit_user_prefix
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
@@ -68,7 +78,7 @@ class Write:
         self._budget = table.budget()
         self._kinds = RowKinds(table)
         batch = not self._named
-        self._router = router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
+        self._router = router or router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
         buffer = KeyedBuffer if table.primary_key else AppendBuffer
         self._buffer = buffer(table, self._router, self._budget, self)
         size = table.options.local_merge_buffer_size
@@ -157,6 +167,12 @@ class Write:
             rows = self._kinds.applied(rows, kind)
             if rows.num_rows:
                 self._local.add(rows) if self._local else self._buffer.add(rows)
+
+    def replay(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
+        """Rows as files hold them, a kind for each: they were checked when they came."""
+        rows = self._kinds.applied(rows, kinds)
+        if rows.num_rows:
+            self._buffer.add(rows)
 
     def _with_kind_field(self, batch: pa.RecordBatch, kind: int | pa.Array) -> pa.RecordBatch:
         """A verb says the kind where the table's `rowkind.field` is left out; where it is given, it decides."""
