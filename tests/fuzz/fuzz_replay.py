@@ -214,8 +214,7 @@ class Replay:
         asked = op.get("compact", "none")
         if w.table.options.write_only:
             asked = "none"
-        staged = w.prepare(op["id"], compact=None if asked == "none" else asked, wait=True)
-        w.keeper.after(w.committer.commit(staged, op["id"], force_snapshot=True), op["id"])
+        w.commit(op["id"], compact=None if asked == "none" else asked, wait=True, force_snapshot=True)
 
     def _overwrite(self, t: Any, op: Mapping[str, Any], user: str) -> None:
         rows, kinds = rows_of(t, op["rows"])
