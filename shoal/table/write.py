@@ -293,12 +293,15 @@ class Write:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
         compact: Literal["minor", "full"] | None = None,
+        wait: bool = False,
+        force_snapshot: bool = False,
     ) -> Committed:
         """Make everything written so far visible.
 
         `checkpoint` ids of a commit user ascend; committing one again is a no-op (`replayed`). Without one this is a
         batch commit, which also waits for the compaction it causes. `watermark` is in epoch milliseconds, `properties`
-        go into the snapshot, `compact` is that of `prepare`.
+        go into the snapshot, `compact` and `wait` are those of `prepare`. `force_snapshot` makes a snapshot even where
+        nothing changed.
         """
         if self._unclear is not None:
             return self._again(checkpoint)
@@ -306,10 +309,11 @@ class Write:
             self._drop()
             return Committed(replayed=True)
         full = self._full.due(checkpoint)
-        staged = self._prepare("full" if full else compact, checkpoint is None, watermark, properties)
+        staged = self._prepare("full" if full else compact, wait or checkpoint is None, watermark, properties)
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
-            committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
+            forced = force_snapshot or self._forced(identifier)
+            committed = self._commit.commit(staged, identifier, force_snapshot=forced)
         except CommitUnknown:
             self._unclear = (staged, identifier)
             raise
