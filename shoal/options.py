@@ -121,6 +121,15 @@ class Options:
         return self._str("bucket-function.type")
 
     @property
+    def dynamic_bucket_rows(self) -> int:
+        return self._int("dynamic-bucket.target-row-num")
+
+    @property
+    def dynamic_bucket_max(self) -> int:
+        """Most buckets of a partition with dynamic buckets, -1 for no limit."""
+        return self._int("dynamic-bucket.max-buckets")
+
+    @property
     def primary_key(self) -> tuple[str, ...]:
         return self._columns("primary-key")
 
@@ -412,7 +421,7 @@ def check(mapping: Mapping[str, str], purpose: Purpose, *, has_primary_key: bool
 
 
 def _problems_of(key: str, text: str, *, has_primary_key: bool) -> Iterator[Problem]:
-    spec, value = lookup(key), shown(key, text)
+    spec = lookup(key)
     if spec is None:
         yield Problem("unknown", key, text, f"no option '{key}'", nearest(key))
         return
@@ -427,14 +436,10 @@ def _problems_of(key: str, text: str, *, has_primary_key: bool) -> Iterator[Prob
     except BadRequest as err:
         yield Problem("bad-value", key, text, err.message, err.hint, spec)
         return
-    if key != "bucket" and (spec.honoured or parsed == spec.default_value() or parsed in spec.fine):
+    if spec.honoured or parsed == spec.default_value() or parsed in spec.fine:
         return
     if spec.only == "pk" and not has_primary_key:
         yield Problem("note", key, text, f"'{key}' acts on tables with a primary key only", None, spec)
-    elif spec.key == "bucket":
-        if parsed == -2:
-            why = "postponed buckets are not written yet"
-            yield Problem("refuses-write", key, text, f"'{key}' = {value}: {why}", "give a number of buckets", spec)
     else:
         yield _asks_for_more(spec, key, text)
 

@@ -360,7 +360,7 @@ def test_the_default_value_never_says_anything() -> None:
     [
         ("bucket", "4", None),
         ("bucket", "-1", None),
-        ("bucket", "-2", "refuses-write"),
+        ("bucket", "-2", None),
         ("bucket-function.type", "hive", None),
         ("file.compression", "lz4", None),
         ("file.compression", "lzo", "refuses-write"),

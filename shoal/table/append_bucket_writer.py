@@ -97,7 +97,11 @@ class AppendBucketWriter:
         except BaseException:
             writer.abort()
             raise
-        return writer.close()
+        files = writer.close()
+        if not self.table.options.row_tracking:
+            return files
+        # rows get the commit's sequence number where files count from 0: the second file of a flush, too
+        return [f._replace(min_sequence=0, max_sequence=f.row_count - 1) for f in files]
 
     def add(
         self,

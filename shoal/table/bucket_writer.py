@@ -238,6 +238,9 @@ class BucketWriter:
             kept = (f for f in changes.compact_after if f.file_name not in old)
             for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
                 self.at.spec.remove(f)
+            for e in (*changes.new_indexes, *changes.compact_new_indexes):
+                store, path = self.table.index_at(self.partition, self.bucket, e.file_name, e.external_path)
+                store.delete(path)
 
 
 AnyBucketWriter = BucketWriter | AppendBucketWriter

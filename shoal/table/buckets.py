@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from shoal.budget import Budget
-from shoal.errors import Unsupported
 from shoal.format.datafile import EMPTY_ROW
 from shoal.format.hashing import buckets
 from shoal.format.index_manifest import IndexEntry
@@ -48,7 +47,9 @@ class Group:
 
 
 class Newest(Protocol):
-    """Where a router learns what the table holds now: `Commit`."""
+    """Where a router learns what the table holds now, and whose commits are its own: `Commit`."""
+
+    user: str
 
     def refresh(self) -> Snapshot | None: ...
 
@@ -61,7 +62,7 @@ class Router(Protocol):
         ...
 
     def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
-        """Index entries (new, deleted) that the checkpoint being prepared commits; new index files exist already."""
+        """Index entries (new, deleted) that the checkpoint being prepared commits; new files are the caller's now."""
         ...
 
     def committed(self) -> None:
@@ -69,14 +70,38 @@ class Router(Protocol):
         ...
 
     def forget(self) -> None:
-        """A commit failed, or others have written: index files that are not committed go, the rest is read again."""
+        """A commit failed, or others have written: what the table holds is read again."""
+        ...
+
+    def close(self) -> None:
+        """Free memory and disk."""
         ...
 
 
-def router_of(table: Table, newest: Newest, budget: Budget) -> Router:
-    """The router that the table's bucket mode needs."""
-    count = total_buckets(table)
-    return FixedRouter(table, count) if count > 0 else UnawareRouter(table)
+def router_of(table: Table, newest: Newest, budget: Budget, *, overwrite: bool = False, batch: bool = False) -> Router:
+    """The router that the table's bucket mode needs.
+
+    `overwrite`: the rows replace what is there. `batch`: they are not a stream of checkpoints, and need not be
+    postponed.
+    """
+    count = table.options.bucket
+    if count > 0:
+        return FixedRouter(table, count)
+    if not table.primary_key:
+        return UnawareRouter(table)
+    if count == UNAWARE:
+        if set(table.schema.partition_keys) <= set(table.schema.primary_keys):
+            from shoal.table.dynamic_buckets import DynamicRouter
+
+            return DynamicRouter(table, newest, overwrite=overwrite)
+        from shoal.table.cross_partition import CrossPartitionRouter
+
+        return CrossPartitionRouter(table, newest, budget, overwrite=overwrite)
+    from shoal.table.postpone_write import PostponeRouter, RealBucketRouter, into_real_buckets
+
+    if into_real_buckets(table, batch=batch):
+        return RealBucketRouter(table, newest, overwrite=overwrite)
+    return PostponeRouter(table)
 
 
 class FixedRouter:
@@ -100,6 +125,9 @@ class FixedRouter:
     def forget(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 class UnawareRouter(FixedRouter):
     """Append tables without buckets: everything lies in bucket 0."""
@@ -110,25 +138,6 @@ class UnawareRouter(FixedRouter):
     def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
         partitions, codes = partitions_of(self._table, rows)
         return rows, groups_of(partitions, codes, np.zeros(rows.num_rows, np.int32), [UNAWARE] * len(partitions))
-
-
-def total_buckets(table: Table) -> int:
-    """What new files record as `_TOTAL_BUCKETS`; `Unsupported` for modes that are not written yet."""
-    count = table.options.bucket
-    if count > 0:
-        return count
-    if table.schema.primary_keys:
-        raise Unsupported(
-            f"{table.name}: writing primary-key tables with bucket = {count} is not supported yet",
-            hint="create the table with a fixed number of buckets, e.g. bucket = 4",
-        )
-    return UNAWARE
-
-
-def route(table: Table, rows: pa.Table) -> list[Group]:
-    """The groups of rows that need no memory to be placed."""
-    count = total_buckets(table)
-    return (FixedRouter(table, count) if count > 0 else UnawareRouter(table)).route(rows)[1]
 
 
 def fixed_buckets(table: Table, rows: pa.Table, count: int | Rows) -> Rows:

@@ -25,9 +25,11 @@ from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
 from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
 from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count
-from shoal.table.buckets import Group, route, total_buckets
+from shoal.table.buckets import UNAWARE, Group, router_of
 from shoal.table.commit import Commit
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.postpone_write import postponed_batches, postponed_files, writing
+from shoal.table.postponed import POSTPONED
 from shoal.table.rows import BATCH_ROWS, batches_of, conform
 from shoal.table.staged import Committed, Staged
 from shoal.table.upkeep import Keeper
@@ -61,14 +63,16 @@ class Write:
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
         self._named = commit_user is not None
         self._ignore_previous = ignore_previous
-        self._count = total_buckets(table)
         self._commit = Commit(table, self.commit_user, table.rng)
         self._scheduler: Scheduler = table.new_scheduler()
         self._budget = table.budget()
+        batch = not self._named
+        self._router = router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
         limit = min(table.options.write_buffer_size, int(self._budget.total * _BUFFER_SHARE))
         self._buffer_limit = limit
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
+        self._routed: tuple[pa.Table, list[Group], int] | None = None
         self._writers: dict[tuple[bytes, int], AnyBucketWriter] = {}
         self._live: pa.Table | None = None
         self._index_manifest: str | None = None
@@ -78,6 +82,7 @@ class Write:
         self._looked_back = False
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
+        self._late_files = postponed_files(table, self.commit_user) if table.options.bucket == POSTPONED else None
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
         self.keeper = Keeper(table, self._scheduler)
@@ -161,17 +166,21 @@ class Write:
         """Write the buffered rows to files. Called by itself when the buffer is full and at every commit."""
         import pyarrow as pa
 
-        if not self._buffer:
-            return
-        rows = pa.Table.from_batches(self._buffer).combine_chunks()
-        groups = route(self.table, rows)
+        if self._routed is None:
+            if not self._buffer:
+                return
+            arrived = pa.Table.from_batches(self._buffer).combine_chunks()
+            # after a failure the rows are still here for another try, placed as they are: a key moves once
+            self._routed = (*self._router.route(arrived), self._buffered)
+            self._buffer, self._buffered = [], 0
+        rows, groups, size = self._routed
         writers = [self._writer(g) for g in groups]
         for w in writers:
             w.brake(self._scheduler, at_commit=False)
         words = None
         if self.table.primary_key and not self.table.rules.sequence_fields:
             words = [w for k in self.table.schema.trimmed_keys for w in column_words(rows.column(k).combine_chunks())]
-        bytes_a_row = max(1.0, self._buffered / rows.num_rows)
+        bytes_a_row = max(1.0, size / max(1, rows.num_rows))
         jobs = [(w, g, w.take_sequences(len(g.rows))) for w, g in zip(writers, groups)]
 
         def one(job: _Job) -> list[DataFile]:
@@ -180,12 +189,11 @@ class Write:
             return writer.flush(batches, first, int(bytes_a_row * len(group.rows)))
 
         done = self._each(one, jobs, parallel=rows.num_rows >= _PARALLEL_ROWS)
-        # only now: after a failure the rows are still here, for another try
-        self._buffer = []
-        self._budget.release(self._buffered)
-        self._buffered = 0
+        self._routed = None
+        self._budget.release(size)
         for (writer, _, _), files in zip(jobs, done):
             writer.add(files)
+        self.flush()  # what came after a failure
 
     def _each(self, one: _Flush, jobs: Sequence[_Job], *, parallel: bool) -> list[list[DataFile]]:
         """Flush every bucket; when one fails, delete the files of the others."""
@@ -212,6 +220,8 @@ class Write:
         """The rows of one bucket as they are written: for keyed tables sorted, the last version of each key."""
         import pyarrow as pa
 
+        if group.bucket == POSTPONED:
+            return list(postponed_batches(self.table, rows, group))
         if not self.table.primary_key:
             part = rows if len(group.rows) == rows.num_rows else rows.take(pa.array(group.rows))
             return part.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
@@ -230,10 +240,12 @@ class Write:
         key = (group.partition, group.bucket)
         found = self._writers.get(key)
         if found is None:
-            live, newest = self._restore(group.partition, group.bucket)
-            spec = self._files.spec(group.partition, group.bucket)
+            live, newest = self._restore(group)
+            files = self._late_files if group.bucket == POSTPONED and self._late_files else self._files
+            spec = files.spec(group.partition, group.bucket)
             first = max(self._sequences.get(key, 0), newest + 1)
-            found = bucket_writer_of(self.table, *key, self._count, spec, live, first, self._indexes(*key))
+            indexes = self._indexes(*key)
+            found = bucket_writer_of(writing(self.table), *key, group.total_buckets, spec, live, first, indexes)
             self._writers[key] = found
         return found
 
@@ -244,12 +256,14 @@ class Write:
         entries = self.table.metadata.index_entries(self._index_manifest)
         return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
 
-    def _restore(self, partition: bytes, bucket: int) -> tuple[list[DataFile], int]:
+    def _restore(self, group: Group) -> tuple[list[DataFile], int]:
         """(live files of a bucket, its newest sequence number or -1).
 
         Append tables without buckets look at nothing, writers that do not compact only at the number.
         """
-        if self._count < 0 or self._ignore_previous:
+        if self._ignore_previous or group.bucket == POSTPONED:
+            return [], -1
+        if not self.table.primary_key and group.total_buckets == UNAWARE:
             return [], -1
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -261,10 +275,10 @@ class Write:
             if not self._writers:
                 self._base = newest.id if newest else 0
         narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
-        in_partition = pc.equal(narrow.column("partition"), pa.scalar(partition, pa.binary()))
+        in_partition = pc.equal(narrow.column("partition"), pa.scalar(group.partition, pa.binary()))
         there = {n for n in pc.unique(narrow.filter(in_partition).column("total_buckets")).to_pylist() if n > 0}
-        check_bucket_count(self.table, self._count, there)
-        here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), bucket))
+        check_bucket_count(self.table, group.total_buckets, there)
+        here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), group.bucket))
         newest = pc.max(narrow.filter(here).column("max_sequence")).as_py()
         if newest is None or self.table.options.write_only:
             return [], -1 if newest is None else newest
@@ -322,6 +336,7 @@ class Write:
         return self.keeper.after(committed, identifier)
 
     def _after(self, committed: Committed, checkpoint: int | None) -> None:
+        self._router.committed()
         if checkpoint is not None and committed.snapshots:
             self._last_identifier, self._looked_back = checkpoint, True
         if committed.compaction_conflict is not None:
@@ -339,6 +354,8 @@ class Write:
         With `wait`, compactions started here are waited for.
         """
         self.flush()
+        for place, (new, deleted) in self._router.staged().items():
+            self._writers[place].add((), (), new, deleted)
         writers = list(self._writers.values())
         for w in writers:
             w.collect()
@@ -365,6 +382,7 @@ class Write:
 
     def _reload_later(self) -> None:
         """Another writer has committed: buckets are read again before they are written again."""
+        self._router.forget()
         kept = {}
         for key, w in self._writers.items():
             self._sequences[key] = w.next_sequence
@@ -379,6 +397,7 @@ class Write:
 
     def _forget(self) -> None:
         """Staged files are gone with a failed commit; start from what the table holds now."""
+        self._router.forget()
         for key, w in self._writers.items():
             w.abandon(self._scheduler)
             self._sequences[key] = w.next_sequence
@@ -390,8 +409,8 @@ class Write:
     def _drop(self) -> None:
         """Forget rows and files that were written for nothing."""
         self._buffer = []
-        self._budget.release(self._buffered)
-        self._buffered = 0
+        self._budget.release(self._buffered + (self._routed[2] if self._routed else 0))
+        self._buffered, self._routed = 0, None
         self._forget()
 
     # ---- end
@@ -407,6 +426,7 @@ class Write:
                 for w in self._writers.values():
                     w.abandon(self._scheduler)
         finally:
+            self._router.close()
             self._scheduler.close()
 
     def __enter__(self) -> Self:

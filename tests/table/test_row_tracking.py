@@ -75,3 +75,17 @@ def test_a_file_without_a_first_row_id_is_named() -> None:
     with pytest.raises(Corrupt, match="f has no first row id"):
         fill(batch, file(None, 5), 0)
     assert fill(batch, file(50, 5), 10).column(ROW_ID.name).to_pylist() == [7, 61]
+
+
+def test_every_checkpoint_of_a_writer_gives_its_rows_the_number_of_its_snapshot(tmp_path: Path) -> None:
+    options = {"bucket": -1, "row-tracking.enabled": True, "target-file-size": "1 kb"}
+    t = shoal.open(tmp_path).create_table("d.t", pa.schema([("id", pa.int32())]), options=options)
+    with t.write(commit_user="u") as w:
+        for i in range(3):
+            w.append([{"id": i}])
+            w.flush()
+            w.append([{"id": 10 + i}])
+            w.commit(checkpoint=i)
+    found = t.scan(columns=["id", "_ROW_ID", "_SEQUENCE_NUMBER"]).to_arrow().to_pylist()
+    assert {r["id"]: r["_SEQUENCE_NUMBER"] for r in found} == {0: 1, 10: 1, 1: 2, 11: 2, 2: 3, 12: 3}
+    assert sorted(r["_ROW_ID"] for r in found) == list(range(6))
