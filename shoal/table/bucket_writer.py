@@ -8,7 +8,7 @@ checkpoint that collects it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,8 @@ from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, Plan, pick, should_wait
 from shoal.lsm.rolling import FileSpec, RollingWriter
 from shoal.table.append_bucket_writer import AppendBucketWriter
-from shoal.table.bucket_vectors import read_vectors, write_vectors
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
+from shoal.table.deletion_writer import read_vectors, write_vectors
 from shoal.table.record_expire import record_expire
 from shoal.table.staged import BucketChanges
 
@@ -63,8 +63,6 @@ class BucketWriter:
         self._running: Future[Compacted] | None = None
         self._vectors = vectors
         self._marked = False  # the vectors changed since they were written
-        self.since_full = False
-        """Rows were added after the last compaction to the highest level."""
         self.compactions: list[Compacted] = []
         """What compactions of this checkpoint did, for reports."""
         self._new: list[DataFile] = []
@@ -123,7 +121,6 @@ class BucketWriter:
         self._deleted_indexes += deleted_indexes
         if self._levels is not None:
             self._levels = self._levels.apply((), files)
-            self.since_full |= bool(files)
 
     # ---- compaction
 
@@ -169,14 +166,12 @@ class BucketWriter:
         gone = [f.file_name for f in result.before if f.file_name not in kept]
         self.table.lookup_files.drop(gone)
 
-    def trigger(self, scheduler: Scheduler, budget: Budget, *, full: bool = False) -> None:
-        """Start the compaction that the bucket needs, if any and if none is running."""
+    def trigger(self, scheduler: Scheduler, budget: Budget, *, full: bool = False, plan: Plan | None = None) -> None:
+        """Start the compaction that the bucket needs (or `plan`), if any and if none is running."""
         if self._levels is None or self._running is not None:
             return
         levels, policy, vectors = self._levels, self.table.policy, self._vectors
-        plan = self.plan(full=full)
-        if full:
-            self.since_full = False
+        plan = self.plan(full=full) if plan is None else plan
         if plan is not None:
             chosen = plan
             self._running = scheduler.submit(
@@ -246,6 +241,44 @@ class BucketWriter:
 AnyBucketWriter = BucketWriter | AppendBucketWriter
 
 
+def compact_for_commit(
+    writers: Sequence[AnyBucketWriter],
+    scheduler: Scheduler,
+    budget: Budget,
+    *,
+    wait: bool = False,
+    asked: Mapping[tuple[bytes, int], str] | None = None,
+) -> None:
+    """What compactions do for a commit: finished ones enter it, needed ones start, some are waited for.
+
+    `asked` are buckets that someone wants compacted, `minor` or `full`: those are waited for. So is everything with
+    `wait`, with `commit.force-compact`, and on tables that look up unless `lookup-wait` is off.
+    Agrees with: MergeTreeWriter.prepareCommit, StoreSinkWrite (2.0.0).
+    """
+    asked = asked or {}
+    for w in writers:
+        how = asked.get((w.partition, w.bucket))
+        if how is not None and not w.stale:
+            w.wait(scheduler)
+            w.trigger(scheduler, budget, full=how == "full")
+    for w in writers:
+        o = w.table.options
+        waits = wait or (w.partition, w.bucket) in asked or (o.needs_lookup and bool(o.get("lookup-wait")))
+        if waits:
+            w.wait(scheduler)
+        else:
+            w.collect()
+        if not w.stale:
+            w.trigger(scheduler, budget)
+    for w in writers:
+        o = w.table.options
+        waits = wait or (w.partition, w.bucket) in asked or (o.needs_lookup and bool(o.get("lookup-wait")))
+        if waits or o.force_compact:
+            w.wait(scheduler)
+        else:
+            w.brake(scheduler, at_commit=True)
+
+
 def bucket_writer_of(
     table: Table,
     partition: bytes,
@@ -267,7 +300,7 @@ def bucket_writer_of(
         return AppendBucketWriter(table, partition, bucket, total_buckets, spec, old[0], next_sequence, old[1])
     vectors = None
     if table.options.deletion_vectors and not table.options.write_only and bucket >= 0:
-        vectors = read_vectors(table, partition, bucket, indexes)
+        vectors = read_vectors(table, partition, bucket, () if overwrites else indexes)
     return BucketWriter(
         table, partition, bucket, total_buckets, spec, live, next_sequence, vectors, overwrites=overwrites
     )

@@ -7,17 +7,19 @@ Invariant: what a reader sees is the same before and after; a conflict with anot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from shoal.clock import ManualScheduler
 from shoal.format.datafile import Entry
+from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
-from shoal.lsm.levels import Levels
-from shoal.lsm.pick import Memory, Plan, pick
+from shoal.lsm.pick import Plan
 from shoal.options import check
+from shoal.table.bucket_writer import BucketWriter, bucket_writer_of
 from shoal.table.commit import Commit
-from shoal.table.compact import Bucket, Compacted, compact, discard
+from shoal.table.compact import Compacted
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.staged import BucketChanges, Staged
 from shoal.table.upkeep import Keeper
@@ -92,38 +94,54 @@ class Maintain:
             from shoal.table.append_compact import compact_append
 
             return compact_append(table, full=full, dry_run=dry_run)
+        # compaction is what this is for, whatever the table's own writers do
+        table = table.with_schema(replace(table.schema, options={**table.schema.options, "write-only": "false"}))
         commit = Commit(table, new_uuid(table), table.rng)
         newest = commit.refresh()
-        chosen = list(self._chosen(newest, full)) if newest else []
-        planned = tuple(c.planned(table) for c in chosen)
-        if dry_run or not chosen or newest is None:
-            return CompactionReport(table.name, planned)
-        done: list[tuple[_Chosen, Compacted]] = []
+        buckets = _buckets(table, newest) if newest else ()
+        if newest is None or dry_run:
+            plans = [(w, plan) for w in buckets if (plan := w.plan(full=full)) is not None]
+            return CompactionReport(table.name, tuple(_planned(w, plan) for w, plan in plans))
+        planned: list[PlannedBucket] = []
+        changes: list[BucketChanges] = []
+        done: list[Compacted] = []
+        scheduler = ManualScheduler()
+        writers: list[BucketWriter] = []
         try:
-            for c in chosen:
-                done.append((c, compact(c.at, c.plan, c.levels, table.policy, table.budget())))
+            for w in buckets:
+                plan = w.plan(full=full)
+                if plan is None:
+                    continue
+                planned.append(_planned(w, plan))
+                writers.append(w)
+                w.trigger(scheduler, table.budget(), plan=plan)
+                w.wait(scheduler)
+                # what came out may be worth another one, as it would be at a writer's commit
+                w.trigger(scheduler, table.budget())
+                w.wait(scheduler)
+                done += w.compactions
+                staged = w.drain()
+                if staged is not None:
+                    changes.append(staged)
         except BaseException:
-            for c, result in done:
-                discard(c.at, result)
+            for w in writers:
+                w.abandon(scheduler)
+            commit.abort(Staged(tuple(changes), newest.id))
             raise
-        changes = tuple(
-            BucketChanges(c.at.partition, c.at.bucket, c.total_buckets, (), r.before, r.after) for c, r in done
-        )
-        committed = commit.commit(Staged(changes, newest.id), BATCH_IDENTIFIER)
+        if not changes:
+            return CompactionReport(table.name, tuple(planned))
+        committed = commit.commit(Staged(tuple(changes), newest.id), BATCH_IDENTIFIER)
         # as Java: the job that compacts a write-only table also does its upkeep
-        keeper = Keeper(table.with_options({"write-only": False}))
-        committed = keeper.after(committed, BATCH_IDENTIFIER)
-        results = [r for _, r in done]
+        committed = Keeper(table).after(committed, BATCH_IDENTIFIER)
         return CompactionReport(
             table.name,
-            planned,
-            files_before=sum(len(r.before) for r in results),
-            files_after=sum(len(r.after) for r in results),
-            bytes_read=sum(r.bytes_read for r in results),
-            bytes_written=sum(r.bytes_written for r in results),
-            seconds=sum(r.seconds for r in results),
+            tuple(planned),
+            files_before=sum(len(c.compact_before) for c in changes),
+            files_after=sum(len(c.compact_after) for c in changes),
+            bytes_read=sum(r.bytes_read for r in done),
+            bytes_written=sum(r.bytes_written for r in done),
+            seconds=sum(r.seconds for r in done),
             snapshot=committed.snapshots[-1],
-            upkeep=committed.upkeep,
         )
 
     def compact_manifest(self) -> int | None:
@@ -153,39 +171,34 @@ class Maintain:
             dry_run=dry_run,
         )  # fmt: skip
 
-    def _chosen(self, newest: Snapshot, full: bool) -> Iterator[_Chosen]:
-        """Every bucket of the snapshot that has something to compact."""
-        table = self.table
-        files = NewFiles(table)
-        buckets: dict[tuple[bytes, int], list[Entry]] = {}
-        for e in entries_of(table.metadata.live(newest)):
-            if e.bucket >= 0:
-                buckets.setdefault((e.partition, e.bucket), []).append(e)
-        for (partition, bucket), entries in buckets.items():
-            live = [e.file for e in entries]
-            levels = Levels.of(live, table.policy.num_levels, table.bounds)
-            memory = Memory.at_start(live, table.policy)
-            plan, _ = pick(
-                levels, table.policy, memory, now_ms=table.local_now_ms(), hour=table.local_hour(), full=full
-            )
-            if plan is not None:
-                at = Bucket(table, partition, bucket, files.spec(partition, bucket))
-                yield _Chosen(at, levels, plan, entries[0].total_buckets)
 
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    at: Bucket
-    levels: Levels
-    plan: Plan
-    total_buckets: int
-
-    def planned(self, table: Table) -> PlannedBucket:
-        return PlannedBucket(
-            table.partition_path(self.at.partition).rstrip("/"),
-            self.at.bucket,
-            len(self.plan.files),
-            sum(f.file_size for f in self.plan.files),
-            self.plan.output_level,
-            self.plan.reason,
+def _buckets(table: Table, newest: Snapshot) -> Iterator[BucketWriter]:
+    """A writer for every bucket of the snapshot, one after the other."""
+    files = NewFiles(table)
+    buckets: dict[tuple[bytes, int], list[Entry]] = {}
+    for e in entries_of(table.metadata.live(newest)):
+        if e.bucket >= 0:
+            buckets.setdefault((e.partition, e.bucket), []).append(e)
+    indexes: dict[tuple[bytes, int], list[IndexEntry]] = {}
+    if table.options.deletion_vectors and newest.index_manifest:
+        for i in table.metadata.index_entries(newest.index_manifest):
+            indexes.setdefault((i.partition, i.bucket), []).append(i)
+    for place, entries in buckets.items():
+        live = [e.file for e in entries]
+        following = max(f.max_sequence for f in live) + 1
+        writer = bucket_writer_of(
+            table, *place, entries[0].total_buckets, files.spec(*place), live, following, indexes.get(place, ())
         )
+        if isinstance(writer, BucketWriter):
+            yield writer
+
+
+def _planned(w: BucketWriter, plan: Plan) -> PlannedBucket:
+    return PlannedBucket(
+        w.table.partition_path(w.partition).rstrip("/"),
+        w.bucket,
+        len(plan.files),
+        sum(f.file_size for f in plan.files),
+        plan.output_level,
+        plan.reason,
+    )

@@ -24,9 +24,10 @@ from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.keys import column_words, last_by_key
 from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
-from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count
+from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
 from shoal.table.buckets import UNAWARE, Group, router_of
 from shoal.table.commit import Commit
+from shoal.table.full_compaction import FullCompactions
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.postpone_write import postponed_batches, postponed_files, writing
 from shoal.table.postponed import POSTPONED
@@ -83,6 +84,8 @@ class Write:
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
         self._late_files = postponed_files(table, self.commit_user) if table.options.bucket == POSTPONED else None
+        self._full = FullCompactions(table, commit_user)
+        self._touched: set[tuple[bytes, int]] = set()  # buckets with rows of this checkpoint
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
         self.keeper = Keeper(table, self._scheduler)
@@ -191,6 +194,7 @@ class Write:
         done = self._each(one, jobs, parallel=rows.num_rows >= _PARALLEL_ROWS)
         self._routed = None
         self._budget.release(size)
+        self._touched.update((w.partition, w.bucket) for w in writers)
         for (writer, _, _), files in zip(jobs, done):
             writer.add(files)
         self.flush()  # what came after a failure
@@ -245,9 +249,25 @@ class Write:
             spec = files.spec(group.partition, group.bucket)
             first = max(self._sequences.get(key, 0), newest + 1)
             indexes = self._indexes(*key)
-            found = bucket_writer_of(writing(self.table), *key, group.total_buckets, spec, live, first, indexes)
+            found = bucket_writer_of(
+                writing(self.table), *key, group.total_buckets, spec, live, first, indexes,
+                overwrites=self._ignore_previous,
+            )  # fmt: skip
             self._writers[key] = found
         return found
+
+    def _group_of(self, partition: bytes, bucket: int) -> Group | None:
+        """A bucket that has files, as a group without rows; None when another writer emptied it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        live = self.table.metadata.live(self._commit.refresh())
+        there = pc.and_(
+            pc.equal(live.column("partition"), pa.scalar(partition, pa.binary())),
+            pc.equal(live.column("bucket"), bucket),
+        )
+        counts = live.filter(there).column("total_buckets")
+        return Group(partition, bucket, np.empty(0, np.int64), counts[0].as_py()) if len(counts) else None
 
     def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
         """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
@@ -304,7 +324,10 @@ class Write:
         if checkpoint is not None and self._is_replay(checkpoint):
             self._drop()
             return Committed(replayed=True)
-        staged = self.prepare(wait=checkpoint is None, watermark=watermark, properties=properties)
+        full = self._full.due(checkpoint)
+        staged = self.prepare(
+            wait=checkpoint is None, compact="full" if full else None, watermark=watermark, properties=properties
+        )
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
             committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
@@ -336,6 +359,9 @@ class Write:
         return self.keeper.after(committed, identifier)
 
     def _after(self, committed: Committed, checkpoint: int | None) -> None:
+        compacted = self._full.due(checkpoint) and committed.compaction_conflict is None
+        self._full.committed(self._touched, full=compacted)
+        self._touched = set()
         self._router.committed()
         if checkpoint is not None and committed.snapshots:
             self._last_identifier, self._looked_back = checkpoint, True
@@ -347,25 +373,30 @@ class Write:
             self._base = committed.snapshots[-1]
 
     def prepare(
-        self, *, wait: bool = False, watermark: int | None = None, properties: Mapping[str, str] | None = None
+        self,
+        *,
+        wait: bool = False,
+        compact: str | None = None,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> Staged:
         """Flush, collect finished compactions, start the next ones; what is to be committed, as a value.
 
-        With `wait`, compactions started here are waited for.
+        With `wait`, compactions started here are waited for. `compact` (`minor` or `full`) compacts the buckets that
+        got rows, and waits for it.
         """
         self.flush()
         for place, (new, deleted) in self._router.staged().items():
             self._writers[place].add((), (), new, deleted)
+        asked = {} if compact is None else dict.fromkeys(self._touched, compact)
+        if compact == "full":
+            for place in self._full.places() - set(asked):
+                group = self._group_of(*place)
+                if group is not None:
+                    self._writer(group)
+                    asked[place] = compact
         writers = list(self._writers.values())
-        for w in writers:
-            w.collect()
-            if not w.stale:
-                w.trigger(self._scheduler, self._budget)
-        for w in writers:
-            if wait or self.table.options.force_compact:
-                w.wait(self._scheduler)
-            else:
-                w.brake(self._scheduler, at_commit=True)
+        compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
         drained = [c for w in writers if (c := w.drain()) is not None]
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
 
@@ -402,6 +433,7 @@ class Write:
             w.abandon(self._scheduler)
             self._sequences[key] = w.next_sequence
         self._writers = {}
+        self._touched = set()
         self._live = None
         latest = self._commit.refresh()
         self._base = latest.id if latest else 0

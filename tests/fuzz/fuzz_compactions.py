@@ -19,8 +19,8 @@ from shoal.format.datafile import ADD, DELETE, DataFile, Entry
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import Snapshot
-from shoal.table.bucket_vectors import read_vectors
 from shoal.table.bucket_writer import BucketWriter, bucket_writer_of
+from shoal.table.deletion_writer import read_vectors
 from shoal.table.new_files import NewFiles
 from shoal.table.runs import SYSTEM_FIELDS, BucketFiles
 from shoal.table.table import Table

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Result:
     sql: str
     columns: list[tuple[str, str]]
     rows: list[dict[str, Any]]
+    changes: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+    """(snapshot, kind, row) of a stream."""
 
 
 Java = Callable[[Path, list[str]], list[Result]]
@@ -74,6 +76,8 @@ def java() -> Java:
                 results[current] = Result(said["sql"], [(n, t) for n, t in said["columns"]], [])
             elif "row" in said:
                 results[current].rows.append(said["row"])
+                if "snapshot" in said:
+                    results[current].changes.append((said["snapshot"], said["op"], said["row"]))
             elif "end" in said:
                 ended.append(said["end"])
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -7,12 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
-from shoal.errors import BadRequest, ShoalError, StorageFailed
+from shoal.errors import BadRequest, StorageFailed
 from shoal.format.hashing import row_hashes
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.rolling import RollingWriter
@@ -231,30 +232,26 @@ def test_rows_are_found_in_the_bucket_of_their_function(function: str) -> None:
             w.commit()
     live = table.metadata.live(table.metadata.latest())
     assert table.scan("k = 1").to_arrow().num_rows == 2
-    # -5: floorMod 1, hash & 0x7fffffff is odd as well
-    by_bucket = {int(b): n for b, n in zip(*(c.tolist() for c in np.unique(live.column("bucket"), return_counts=True)))}
     if function != "default":
-        rows = dict.fromkeys(by_bucket, 0)
+        rows = {0: 0, 1: 0}
         for b, n in zip(live.column("bucket").to_pylist(), live.column("row_count").to_pylist()):
             rows[b] += n
-        assert rows == {0: 1, 1: 4}
+        assert rows == {0: 1, 1: 4}  # -5: floorMod is 1, and its bits without the sign are odd
 
 
 @pytest.mark.parametrize(
     ("columns", "function", "error"),
     [
-        ({"k": "INT", "k2": "INT"}, "mod", "exactly one INT or BIGINT"),
-        ({"k": "STRING"}, "mod", "exactly one INT or BIGINT"),
-        ({"k": "TIMESTAMP"}, "hive", "does not hash TIMESTAMP"),
+        ({"k": "INT", "k2": "INT"}, "mod", "takes one INT or BIGINT column"),
+        ({"k": "STRING"}, "mod", "takes one INT or BIGINT column"),
+        ({"k": "TIMESTAMP"}, "hive", "does not hash k TIMESTAMP"),
     ],
 )
 def test_bucket_keys_that_a_function_cannot_take(columns: dict[str, str], function: str, error: str) -> None:
     options = {"bucket": "2", "bucket-key": ",".join(columns), "bucket-function.type": function}
     schema = pa.schema([(n, ARROW.get(k, pa.timestamp("us"))) for n, k in columns.items()])
-    table = memory_lake().create_table("d.t", schema, options=options)
-    with table.write() as w, pytest.raises(ShoalError, match=error):
-        w.append(pa.table([pa.nulls(1, f.type) for f in schema], schema=schema))
-        w.flush()
+    with pytest.raises(BadRequest, match=error):  # Java makes the table and cannot write it
+        memory_lake().create_table("d.t", schema, options=options)
 
 
 def test_a_flush_tried_again_moves_a_key_once(monkeypatch: pytest.MonkeyPatch) -> None:
