@@ -93,7 +93,8 @@ class FileSpec:
     stats_dense: bool
     now: Callable[[], int]  # local wall clock, milliseconds
     recent: RecentFiles | None = None
-    indexes: Callable[[], RowIndexes] | None = None
+    indexes: Callable[[Sequence[Field]], RowIndexes] | None = None
+    """Makes the indexes of a file with these columns; None where the table has none."""
     index_in_manifest: int = 0
     """Bytes up to which indexes lie in the manifest."""
 
@@ -215,7 +216,7 @@ class _OpenFile:
         self._memory = pa.BufferOutputStream() if in_memory else None
         self._sink = None if in_memory else self._store.sink(self._path)
         self._writer = form.open(self._memory or self._sink)
-        self._indexes = spec.indexes() if spec.indexes is not None and indexed else None
+        self._indexes = spec.indexes(self._value_fields) if spec.indexes is not None and indexed else None
         self._closing = False
         self._recent = recent if spec.keyed and in_memory else None
         self._batches: list[pa.RecordBatch] = []
@@ -223,6 +224,10 @@ class _OpenFile:
         self._last: pa.RecordBatch | None = None
         self._low = self._high = -1
         self._deletes = 0
+
+    @property
+    def _value_fields(self) -> Sequence[Field]:
+        return self._spec.schema.fields if self._spec.keyed else self._form.fields
 
     @property
     def size(self) -> int:
@@ -285,8 +290,7 @@ class _OpenFile:
 
     def _meta(self, written: Written, level: int, source: int, first_sequence: int) -> DataFile:
         spec, schema, limits = self._spec, self._spec.schema, self._form.limits
-        fields = schema.fields if spec.keyed else self._form.fields
-        stats, covered = value_stats(fields, written.bounds, limits, spec.stats_dense)
+        stats, covered = value_stats(self._value_fields, written.bounds, limits, spec.stats_dense)
         if not spec.keyed:
             return DataFile(
                 self.name, written.size, written.rows, EMPTY_ROW, EMPTY_ROW, Stats(), stats, first_sequence,

@@ -29,15 +29,18 @@ FORCE = "delete.force-produce-changelog"
 
 def delete(table: Table, where: str | pc.Expression | Compute | None = None, by: By = ALONE) -> Changed:
     """Delete the rows that `where` is true for, all rows without one."""
-    check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
     scan, only = filtered(table, where)
-    if not table.options.get(FORCE):
-        if where is None:
-            return _truncate(table, None, by)
-        if scan.where is not None and set(scan.where_columns) <= set(table.schema.partition_keys):
-            return _drop(table, scan, by)
-    if table.primary_key:
+    dropped = not table.options.get(FORCE)
+    whole = dropped and where is None
+    parts = dropped and scan.where is not None and set(scan.where_columns) <= set(table.schema.partition_keys)
+    if table.primary_key and not (whole or parts):
         refuse_engine(table)
+    check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
+    if whole:
+        return _truncate(table, None, by)
+    if parts:
+        return _drop(table, scan, by)
+    if table.primary_key:
         return _by_key(table, scan, only, by)
     change = Change(columns_read(table, scan, only), lambda rows: holds(only, rows))
     return change_rows(table, scan, change, "DELETE", by=by)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from shoal.format.file_index_writer import IndexWriter, specs
 from shoal.lsm.rolling import FileSpec, RecentFiles
 from shoal.table.file_forms import FileForms
 from shoal.table.placement import Placement
 
 if TYPE_CHECKING:
     from shoal.format.data_writer import FileForm
+    from shoal.format.types import Field
     from shoal.options import Options
     from shoal.table.table import Table
 
@@ -36,6 +39,7 @@ class NewFiles:
         self._counter = itertools.count()
         self._forms = FileForms(table.schema, self._options)
         self.recent = RecentFiles(table.memory // 16)
+        self._indexed = bool(specs(table.schema.fields, self._options.raw))
         self._placement = Placement(table.store, table.places, self._options, table.rng)
 
     def spec(self, partition: bytes, bucket: int) -> FileSpec:
@@ -54,7 +58,12 @@ class NewFiles:
             stats_dense=o.stats_dense_store,
             now=t.local_now_ms,
             recent=self.recent,
+            indexes=self._indexes if self._indexed else None,
+            index_in_manifest=cast(int, o.get("file-index.in-manifest-threshold")),
         )
+
+    def _indexes(self, fields: Sequence[Field]) -> IndexWriter:
+        return IndexWriter(fields, self._options.raw)
 
     def _next_name(self, form: FileForm) -> str:
         return f"{form.prefix}{self._uuid}-{next(self._counter)}{form.suffix}"

@@ -216,7 +216,7 @@ class Write:
         except ShoalError:
             for i, files in done.items():
                 for f in files:
-                    self.table.store.delete(jobs[i][0].at.spec.folder + f.file_name)
+                    jobs[i][0].at.spec.remove(f)
             raise
         return [done[i] for i in range(len(jobs))]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -46,6 +47,10 @@ REPEATED = (
     formats.append_stats_truncate3 formats.append_stats_first3 formats.manifest_merge formats.pk_parquet formats.pk_stats_none formats.pk_thin_mode formats.pk_thin_off
     formats.rolled maint.branched maint.forwarded types.append_parquet types.multiset_parquet types.pk_parquet
     types.pk_wide types.append_avro types.pk_avro types.multiset_avro formats.append_avro_bzip2 formats.append_avro_deflate formats.append_avro_null formats.append_avro_snappy formats.append_avro_zstd formats.pk_avro types.append_orc types.pk_orc types.multiset_orc formats.append_orc_lz4 formats.append_orc_none formats.append_orc_snappy formats.append_orc_zlib formats.append_orc_zstd formats.pk_orc
+    formats.append_index_all formats.append_index_bitmap_embedded formats.append_index_bitmap_separate
+    formats.append_index_bloom_filter_embedded formats.append_index_bloom_filter_separate
+    formats.append_index_bsi_embedded formats.append_index_bsi_separate formats.append_index_range_bitmap_embedded
+    formats.append_index_range_bitmap_separate
 """.split()
 )
 
@@ -86,9 +91,19 @@ def facts(table: Table, without: set[str]) -> Counter[str]:
         found.append((
             e.partition, e.bucket, e.total_buckets, f.level, f.row_count, f.delete_row_count, f.file_source, f.min_key,
             f.max_key, None if without else f.key_stats, f.value_stats_cols,
+            indexes(table, e), f.external_path, f.first_row_id, f.write_cols,
             {n: positive_zero(b) for n, b in bounds.items() if n not in without},
         ))  # fmt: skip
     return Counter(map(repr, found))
+
+
+def indexes(table: Table, entry: Entry) -> tuple[list[str], bytes | None]:
+    """The file's indexes, in the manifest or beside it; of large ones a checksum will do."""
+    f = entry.file
+    folder = table.bucket_folder(entry.partition, entry.bucket)
+    beside = [table.store.read(folder + name) for name in f.extra_files]
+    assert [name.removeprefix(f.file_name) for name in f.extra_files] == [".index"] * len(beside)
+    return [hashlib.sha256(b).hexdigest() for b in beside], f.embedded_index
 
 
 def positive_zero(b: ColumnBounds) -> ColumnBounds:
