@@ -397,7 +397,7 @@ def test_the_default_value_never_says_anything() -> None:
         ("parquet.compression", "gzip", None),
         ("parquet.crypto.factory.class", "x", "refuses-write"),
         ("snapshot.num-retained.max", "20", None),
-        ("partition.expiration-time", "7 d", "upkeep"),
+        ("partition.expiration-time", "7 d", None),
         ("tag.automatic-creation", "process-time", None),
         ("tag.callbacks", "com.test.A", "upkeep"),
         ("sink.parallelism", "4", "note"),

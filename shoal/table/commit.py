@@ -144,21 +144,22 @@ class Commit:
         return self._done(sum(e.file.row_count for e in new.entries if e.kind == ADD), dropped)
 
     def truncate(
-        self, partitions: Sequence[Spec] | None = None, identifier: int = BATCH_IDENTIFIER, *,
+        self, partitions: Sequence[Spec] | Exactly | None = None, identifier: int = BATCH_IDENTIFIER, *,
         operation: str | None = "TRUNCATE",
     ) -> Committed:  # fmt: skip
         """Take away every row, or those of the partitions that the specs fit; always one snapshot."""
-        if partitions is not None and not partitions:
+        if not isinstance(partitions, Exactly) and partitions is not None and not partitions:
             raise BadRequest(
                 f"{self.table.name}: no partition is named", hint="give at least one, or None for all rows"
             )
         staged = Staged()
         self._go_on(staged)
-        order = self._replacing(Partitions(self.table, partitions), Content("OVERWRITE"), identifier, None, operation)
+        chosen = partitions if isinstance(partitions, Exactly) else Partitions(self.table, partitions)
+        order = self._replacing(chosen, Content("OVERWRITE"), identifier, None, operation)
         self._make("append", order, staged)
         return self._done(0, None)
 
-    def drop_partitions(self, partitions: Sequence[Spec], identifier: int = BATCH_IDENTIFIER) -> Committed:
+    def drop_partitions(self, partitions: Sequence[Spec] | Exactly, identifier: int = BATCH_IDENTIFIER) -> Committed:
         """Take away partitions, as their expiry does."""
         return self.truncate(partitions, identifier, operation=None)
 

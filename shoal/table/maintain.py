@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shoal.table.expire_run import Expired
+    from shoal.table.partition_expiry import ExpiredPartitions
     from shoal.table.table import Table
     from shoal.table.upkeep import Upkeep
 
@@ -169,6 +170,29 @@ class Maintain:
         return expire(
             self.table, retain_min=retain_min, retain_max=retain_max, older_than=older_than, max_deletes=max_deletes,
             dry_run=dry_run,
+        )  # fmt: skip
+
+    def expire_partitions(
+        self,
+        *,
+        older_than: int | str | datetime | None = None,
+        strategy: str | None = None,
+        timestamp_pattern: str | None = None,
+        timestamp_formatter: str | None = None,
+        max_expires: int | None = None,
+        dry_run: bool = False,
+    ) -> ExpiredPartitions:
+        """Drop the partitions whose time, or last change (`strategy` `update-time`), lies before `older_than`.
+
+        Without it `partition.expiration-time` counts. Partitions whose values are no time stay. With `dry_run` they
+        are named and nothing is dropped.
+        """
+        from shoal.table.partition_expiry import expire_old_partitions
+
+        check(self.table.schema.options, "write", has_primary_key=bool(self.table.primary_key))
+        return expire_old_partitions(
+            self.table, older_than, strategy=strategy, pattern=timestamp_pattern, formatter=timestamp_formatter,
+            most=max_expires, dry_run=dry_run,
         )  # fmt: skip
 
 

@@ -32,7 +32,8 @@ def overwrite(table: Table, data: Any, partition: Spec | None, *, dynamic: bool 
     with Write(table, ignore_previous=True) as w:
         w.upsert(data) if table.primary_key else w.append(data)
         staged = w.prepare(wait=True)
-        return w.committer.overwrite(staged, BATCH_IDENTIFIER, partition, dynamic=dynamic)
+        committed = w.committer.overwrite(staged, BATCH_IDENTIFIER, partition, dynamic=dynamic)
+        return w.keeper.after(committed, BATCH_IDENTIFIER)
 
 
 def truncate(table: Table, partitions: Sequence[Spec] | None) -> Committed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a committer does after each commit: tags that make themselves, then old tags, consumers, snapshots.
+"""What a committer does after each commit: tags that make themselves, then old tags, partitions, consumers, snapshots.
 
 Agrees with: TableCommitImpl.maintain, TagAutoManager, BatchWriteGeneratorTagOperator (2.0.0). Invariant: nothing of it
 can fail a commit, which has happened by then; what could not be done is in `Upkeep.failure`, stops what follows it, and
@@ -18,6 +18,7 @@ from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.table import auto_tags
 from shoal.table.auto_tags import AutoTags, make_batch_tag, make_due_tags
 from shoal.table.expire_run import Expired, expire_after, expire_consumers
+from shoal.table.partition_expiry import Checks, ExpiredPartitions, automatic, expire_partitions
 from shoal.table.tags import expire_tags_when_due
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Upkeep:
 
     tags: AutoTags = field(default_factory=AutoTags)
     expired_tags: tuple[str, ...] = ()
+    partitions: ExpiredPartitions | None = None
     consumers: tuple[str, ...] = ()
     expired: Expired | None = None
     failure: ShoalError | None = None
@@ -40,6 +42,8 @@ class Upkeep:
         said = [str(self.tags)] if self.tags.created or self.tags.deleted else []
         for what, names in (("tags", self.expired_tags), ("consumers", self.consumers)):
             said += [f"expired {what} {', '.join(names)}"] if names else []
+        if self.partitions is not None and self.partitions.partitions:
+            said.append(str(self.partitions))
         if self.expired is not None and (self.expired.snapshots or self.expired.changelogs):
             said.append(str(self.expired))
         if self.failure is not None:
@@ -49,6 +53,7 @@ class Upkeep:
     def to_dict(self) -> dict[str, object]:
         return {
             "tags": self.tags.to_dict(), "expired_tags": list(self.expired_tags),
+            "partitions": None if self.partitions is None else self.partitions.to_dict(),
             "consumers": list(self.consumers), "expired": None if self.expired is None else self.expired.to_dict(),
             "failure": None if self.failure is None else self.failure.message,
         }  # fmt: skip
@@ -58,7 +63,8 @@ class Keeper:
     """The upkeep of one committer. Not for several threads.
 
     With `snapshot.expire.execution-mode` `async` the removal of old things runs on `scheduler`, one run at a time; its
-    outcome is told with a later commit.
+    outcome is told with a later commit. Old partitions are dropped by a commit of a user of its own, so that a writer
+    sees it as another's and looks at its buckets again.
     """
 
     def __init__(self, table: Table, scheduler: Scheduler | None = None) -> None:
@@ -71,6 +77,8 @@ class Keeper:
         self._active = not table.options.write_only
         self._tags = auto_tags.policy_of(table.options, table.clock.zone) if self._active else None
         self._tagged: auto_tags.Progress | None = None
+        self._partitions = automatic(table) if self._active else None
+        self._checks = None if self._partitions is None else Checks(self._partitions, table.clock, table.rng)
         self._newest = 0
 
     def after(self, committed: Committed, identifier: int) -> Committed:
@@ -100,25 +108,31 @@ class Keeper:
         if not self._active:
             return self._batch_tag(Upkeep()) if batch else None
         beside = self._scheduler
-        done = self._all(made) if beside is None else self._beside(beside, made)
+        done = self._all(made, identifier) if beside is None else self._beside(beside, made, identifier)
         return self._batch_tag(done or Upkeep()) if batch and (done is None or done.failure is None) else done
 
-    def _beside(self, scheduler: Scheduler, made: int | None) -> Upkeep | None:
-        """Start a run aside, which nobody waits for; returns what the one before did, once it has ended."""
+    def _beside(self, scheduler: Scheduler, made: int | None, identifier: int) -> Upkeep | None:
+        """Drop partitions here, where commits are made; the rest runs aside, and is waited for by nobody."""
         before: Upkeep | None = None
         if self._pending is not None and self._pending.done():
             before = None if self._pending.cancelled() else self._pending.result()
             self._pending = None
+        try:
+            dropped = self._drop_partitions(identifier)
+        except ShoalError as err:
+            return Upkeep(failure=err)
         if self._pending is None:
-            self._pending = scheduler.submit(lambda: self._all(made))
-        return before
+            self._pending = scheduler.submit(lambda: self._all(made, None))
+        return before if dropped is None else replace(before or Upkeep(), partitions=dropped)
 
-    def _all(self, made: int | None) -> Upkeep:
-        """Every step, in Java's order."""
+    def _all(self, made: int | None, identifier: int | None) -> Upkeep:
+        """Every step in Java's order; without an identifier all but the partitions."""
         done = Upkeep()
         try:
             done = replace(done, tags=self._make_tags())
             done = replace(done, expired_tags=self._expire_tags())
+            if identifier is not None:
+                done = replace(done, partitions=self._drop_partitions(identifier))
             done = replace(done, consumers=expire_consumers(self.table))
             return replace(done, expired=self._expire(made))
         except ShoalError as err:
@@ -134,6 +148,14 @@ class Keeper:
 
     def _expire_tags(self) -> tuple[str, ...]:
         return expire_tags_when_due(self.table) if self.table.options.get("tag.time-expire-enabled") else ()
+
+    def _drop_partitions(self, identifier: int) -> ExpiredPartitions | None:
+        policy, table = self._partitions, self.table
+        if policy is None or self._checks is None or not self._checks.due(table.clock.now_ms(), identifier):
+            return None
+        dropped = expire_partitions(table, policy, table.local_now_ms() - policy.after_ms, identifier)
+        self._newest = max(self._newest, *dropped.snapshots, 0)
+        return dropped
 
     def _expire(self, made: int | None) -> Expired | None:
         if self.table.primary_key and self.table.options.bucket == -2:

@@ -29,6 +29,7 @@ from shoal.table.buckets import UNAWARE, Group, router_of
 from shoal.table.commit import Commit
 from shoal.table.full_compaction import FullCompactions
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.partition_time import check_partition, strict_time_of
 from shoal.table.postpone_write import postponed_batches, postponed_files, writing
 from shoal.table.postponed import POSTPONED
 from shoal.table.rows import BATCH_ROWS, batches_of, conform
@@ -88,6 +89,7 @@ class Write:
         self._touched: set[tuple[bytes, int]] = set()  # buckets with rows of this checkpoint
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
+        self._strict_time = strict_time_of(table)
         self.keeper = Keeper(table, self._scheduler)
 
     @property
@@ -244,6 +246,8 @@ class Write:
         key = (group.partition, group.bucket)
         found = self._writers.get(key)
         if found is None:
+            if self._strict_time is not None:
+                check_partition(self.table, self._strict_time, group.partition)
             live, newest = self._restore(group)
             files = self._late_files if group.bucket == POSTPONED and self._late_files else self._files
             spec = files.spec(group.partition, group.bucket)
