@@ -446,9 +446,7 @@ print(t.scan(columns=["k"]).to_arrow().num_rows)
 """
 
 
-@pytest.mark.parametrize(
-    "rows", [150_000, pytest.param(1_500_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
-)
+@pytest.mark.parametrize("rows", [150_000, pytest.param(1_500_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 def test_d19_a_commit_larger_than_memory_stays_within_its_budget(tmp_path: Path, rows: int) -> None:
     """1 kB a row: several budgets of 32 MB. What grows is the budget and the encoder's pages, never with the commit."""
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(tmp_path / "lake"), str(rows)]

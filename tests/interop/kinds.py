@@ -30,7 +30,7 @@ def random_row(rng: random.Random, keys: int) -> Row:
 
 @dataclass
 class Kind:
-    """A table; `write` is one commit of it, called with the commit's number from 1."""
+    """A table, and how it is written: commits of random rows, then `then`."""
 
     name: str
     key: tuple[str, ...] = ()
@@ -78,7 +78,8 @@ def kinds() -> Iterator[Kind]:
     # ---- buckets
     yield Kind("dynamic", pk, options={"bucket": "-1", "dynamic-bucket.target-row-num": "9"}, deletes=0.2)
     yield Kind("dynamic_parts", part, ("p",), {"bucket": "-1", "dynamic-bucket.target-row-num": "5"}, deletes=0.2)
-    yield Kind("cross", pk, ("p",), {"bucket": "-1", "dynamic-bucket.target-row-num": "9"})
+    # Java refuses to compact a table whose keys move between partitions ("Unsupported bucket mode: KEY_DYNAMIC")
+    yield Kind("cross", pk, ("p",), {"bucket": "-1", "dynamic-bucket.target-row-num": "9"}, compacts=False)
     yield Kind("postponed", pk, options={"bucket": "-2", "postpone.default-bucket-num": "2"}, deletes=0.2, stream=False)
     yield Kind("postponed_batch", part, ("p",), {"bucket": "-2"}, batches=True, stream=False)
     yield Kind("bucketed_append", by=("p",), options={"bucket": "3", "bucket-key": "k"})
