@@ -6,7 +6,7 @@ Invariant: what a reader sees is the same before and after; a conflict with anot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from shoal.table.bucket_writer import BucketWriter, bucket_writer_of
 from shoal.table.commit import Commit
 from shoal.table.compact import Compacted
 from shoal.table.new_files import NewFiles, new_uuid
-from shoal.table.postponed import POSTPONED
 from shoal.table.staged import BucketChanges, Staged
 from shoal.table.upkeep import Keeper
 
@@ -101,26 +100,16 @@ class Maintain:
         commit = Commit(table, new_uuid(table), table.rng)
         newest = commit.refresh()
         buckets = _buckets(table, newest) if newest else ()
-        planned: list[PlannedBucket] = []
-        changes: list[BucketChanges] = []
-        if newest is not None and table.options.bucket == POSTPONED:
-            from shoal.table import postpone_compact
-
-            planned += _postponed(table, postpone_compact.postponed(table, newest))
         if newest is None or dry_run:
             plans = [(w, plan) for w in buckets if (plan := w.plan(full=full)) is not None]
-            return CompactionReport(table.name, (*planned, *(_planned(w, plan) for w, plan in plans)))
-        if planned:
-            commit = Commit(postpone_compact.committing(table, newest), commit.user, table.rng)
-            changes += postpone_compact.into_buckets(table, newest, commit)
-        written = {(c.partition, c.bucket) for c in changes}
+            return CompactionReport(table.name, tuple(_planned(w, plan) for w, plan in plans))
+        planned: list[PlannedBucket] = []
+        changes: list[BucketChanges] = []
         done: list[Compacted] = []
         scheduler = ManualScheduler()
         writers: list[BucketWriter] = []
         try:
             for w in buckets:
-                if (w.partition, w.bucket) in written:
-                    continue
                 plan = w.plan(full=full)
                 if plan is None:
                     continue
@@ -227,13 +216,6 @@ def _buckets(table: Table, newest: Snapshot) -> Iterator[BucketWriter]:
         )
         if isinstance(writer, BucketWriter):
             yield writer
-
-
-def _postponed(table: Table, late: Mapping[bytes, Sequence[Entry]]) -> Iterator[PlannedBucket]:
-    """The postponed files of each partition, which all get their buckets."""
-    for partition, entries in late.items():
-        place, size = table.partition_path(partition).rstrip("/"), sum(e.file.file_size for e in entries)
-        yield PlannedBucket(place, POSTPONED, len(entries), size, 0, "postponed rows get their buckets")
 
 
 def _planned(w: BucketWriter, plan: Plan) -> PlannedBucket:

@@ -25,7 +25,6 @@ from shoal.table.postponed import POSTPONED
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shoal.format.snapshot import Snapshot
     from shoal.table.table import Table
 
 # Java: KeyValue.UNKNOWN_SEQUENCE
@@ -151,26 +150,23 @@ class RealBucketRouter(_Memoryless):
         return max(1, min(wanted, most))
 
     def _look(self) -> tuple[dict[bytes, int], dict[bytes, int]]:
-        known, postponed = bucket_numbers(self._table, self._newest.refresh())
-        return known, {} if self._overwrite else postponed
-
-
-def bucket_numbers(table: Table, newest: Snapshot | None) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """(number of buckets, postponed rows) of the partitions that have such."""
-    live = table.metadata.live(newest)
-    if not live.num_rows:
-        return {}, {}
-    encoded = live.column("partition").combine_chunks().dictionary_encode()
-    at, partitions = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
-    bucket, total = live.column("bucket").to_numpy(), live.column("total_buckets").to_numpy()
-    known: dict[bytes, int] = {}
-    real = (bucket >= 0) & (total >= 0)
-    for i, number in np.unique(np.stack([at[real], total[real]], 1), axis=0).tolist():
-        if known.setdefault(partitions[i], number) != number:
-            raise BadRequest(
-                f"{table.name}: a partition has files of {known[partitions[i]]} and of {number} buckets",
-                hint="overwrite the partition, or rescale it",
-            )
-    late = bucket == POSTPONED
-    rows = np.bincount(at[late], live.column("row_count").to_numpy()[late], len(partitions))
-    return known, {p: int(n) for p, n in zip(partitions, rows) if n}
+        """(number of buckets, postponed rows) of every partition."""
+        live = self._table.metadata.live(self._newest.refresh())
+        if not live.num_rows:
+            return {}, {}
+        encoded = live.column("partition").combine_chunks().dictionary_encode()
+        at, partitions = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+        bucket, total = live.column("bucket").to_numpy(), live.column("total_buckets").to_numpy()
+        known: dict[bytes, int] = {}
+        real = (bucket >= 0) & (total >= 0)
+        for i, number in np.unique(np.stack([at[real], total[real]], 1), axis=0).tolist():
+            if known.setdefault(partitions[i], number) != number:
+                raise BadRequest(
+                    f"{self._table.name}: a partition has files of {known[partitions[i]]} and of {number} buckets",
+                    hint="overwrite the partition, or rescale it",
+                )
+        if self._overwrite:
+            return known, {}
+        late = bucket == POSTPONED
+        rows = np.bincount(at[late], live.column("row_count").to_numpy()[late], len(partitions))
+        return known, {p: int(n) for p, n in zip(partitions, rows) if n}

@@ -77,7 +77,7 @@ def merged(scan: Scan, split: Split, budget: Budget) -> Iterator[pa.RecordBatch]
     with ExitStack() as stack:
         chunks = _Chunks(scan.table, split, needed, count, budget, stack)
         newest = max((f.max_sequence for files in real.values() for f in files), default=-1)
-        chunks.fill(by_writer(scan.table, late), newest + 1)
+        chunks.fill(_by_writer(scan.table, late), newest + 1)
         if scan.table.clustered and real:
             raise Unsupported(
                 f"{scan.table.name}: '{OPTION}' cannot merge into files sorted by 'pk-clustering-override' columns",
@@ -153,7 +153,7 @@ def _runs(table: Table, files: Sequence[DataFile]) -> list[tuple[DataFile, ...]]
     return [tuple(f for run in runs for f in run) for runs in deep]
 
 
-def by_writer(table: Table, files: Sequence[DataFile]) -> list[list[DataFile]]:
+def _by_writer(table: Table, files: Sequence[DataFile]) -> list[list[DataFile]]:
     """The files of each writer in the order it wrote them; writers in the order of their first file."""
     found: dict[str, list[DataFile]] = {}
     for f in files:
