@@ -26,6 +26,9 @@ KINDS = {k.name: k for k in kinds()}
 STREAMS = [n for n, k in KINDS.items() if k.stream]
 COMPACTED = [n for n, k in KINDS.items() if k.compacts]
 # rows that Java inserts: of keys that are there and of new ones
+# filters of tables with file indexes: Java plans with the indexes that shoal wrote
+FILTERS = ["s = 'x' AND n = 3", "n = 8 OR n IS NULL", "t > 3 AND k < 500", "k = 777"]
+INDEXED = ["indexed", "indexed_beside"]
 JAVA_ROWS = "('a',1,4,'java',3),('b',2,CAST(NULL AS BIGINT),CAST(NULL AS STRING),4),('c',77,1,'java',2)"
 STREAMING, BATCH = "SET 'execution.runtime-mode' = 'streaming'", "SET 'execution.runtime-mode' = 'batch'"
 FROM_FIRST = "/*+ OPTIONS('scan.mode' = 'from-snapshot', 'scan.snapshot-id' = '1') */"
@@ -94,7 +97,13 @@ def seen(java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
     out.look("written", lake)
     compacts = [f"CALL sys.compact(`table` => 'kinds.{n}')" for n in COMPACTED]
-    results = java(warehouse, [*reads, *streams, *compacts, *reads])
+    filtered = [f"{read(n)} WHERE {f}" for n in INDEXED for f in FILTERS]
+    results = java(warehouse, [*filtered, *reads, *streams, *compacts, *reads])
+    for r, (n, f) in zip(results, [(n, f) for n in INDEXED for f in FILTERS]):
+        out.take(f, KINDS[n], r)
+        found = lake.table(f"kinds.{n}").scan(f).to_arrow()
+        out.shoal[f, n] = counted(rows_of(found), found.schema)
+    results = results[len(filtered) :]
     take("written", results, streamed=True)
     take("compacted", results[-len(reads) :], streamed=False)
     out.look("compacted", lake)
@@ -122,6 +131,12 @@ def seen(java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 def test_java_and_shoal_see_the_same_rows(seen: Seen, name: str, stage: str) -> None:
     assert seen.java[stage, name] == seen.shoal[stage, name]
     assert seen.java["on top", name], "nothing to compare"
+
+
+@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("filtered", FILTERS)
+def test_java_finds_the_same_rows_through_the_indexes(seen: Seen, name: str, filtered: str) -> None:
+    assert seen.java[filtered, name] == seen.shoal[filtered, name]
 
 
 @pytest.mark.parametrize("name", STREAMS)
