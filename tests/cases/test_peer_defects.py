@@ -438,7 +438,7 @@ def batches(rows, size=2_000):
 rows = int(sys.argv[2])
 schema = pa.schema([("k", pa.int64()), ("v", pa.binary())])
 lake = shoal.open(sys.argv[1], memory=32 << 20)
-t = lake.create_table("d.t", schema, primary_key=["k"], 
+t = lake.create_table("d.t", schema, primary_key=["k"],
                       options={"bucket": 2, "write-only": True, "file.block-size": "4 mb"})
 with t.write() as w:  # what the first write of a process loads
     for b in batches(2_000):

@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(1800)]
 KINDS = {k.name: k for k in kinds()}
 STREAMS = [n for n, k in KINDS.items() if k.stream]
 COMPACTED = [n for n, k in KINDS.items() if k.compacts]
-# rows that Java inserts: of keys that are there and of new ones
 # filters of tables with file indexes: Java plans with the indexes that shoal wrote
 FILTERS = ["s = 'x' AND n = 3", "n = 8 OR n IS NULL", "t > 3 AND k < 500", "k = 777"]
 INDEXED = ["indexed", "indexed_beside"]
+# rows that Java inserts: of keys that are there and of new ones
 JAVA_ROWS = "('a',1,4,'java',3),('b',2,CAST(NULL AS BIGINT),CAST(NULL AS STRING),4),('c',77,1,'java',2)"
 STREAMING, BATCH = "SET 'execution.runtime-mode' = 'streaming'", "SET 'execution.runtime-mode' = 'batch'"
 FROM_FIRST = "/*+ OPTIONS('scan.mode' = 'from-snapshot', 'scan.snapshot-id' = '1') */"
