@@ -332,6 +332,6 @@ def check_bucket_count(table: Table, count: int, there: set[int]) -> None:
     other = there - {count}
     if other:
         raise BadRequest(
-            f"{table.name}: a write with the new bucket num {count}, but the previous bucket num is {sorted(other)[0]}",
+            f"{table.name}: the partition has {sorted(other)[0]} buckets and the table's bucket option says {count}",
             hint="rescale the partition (INSERT OVERWRITE or CALL sys.rescale) before writing to it",
         )
