@@ -8,7 +8,7 @@ checkpoint that collects it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -100,11 +100,15 @@ class BucketWriter:
         self.next_sequence += count
         return first
 
-    def flush(self, batches: Sequence[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
+    def flush(self, batches: Iterable[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
         """Write rows (sorted and folded for keyed tables) to new files. May run beside other buckets' flushes."""
         writer = RollingWriter(self.at.spec, first_sequence=first_sequence, expected_bytes=expected_bytes)
-        for b in batches:
-            writer.write(b)
+        try:
+            for b in batches:
+                writer.write(b)
+        except BaseException:
+            writer.abort()
+            raise
         return writer.close()
 
     def add(
@@ -219,6 +223,23 @@ class BucketWriter:
         ):  # fmt: skip
             staged.clear()
         return changes
+
+    def restage(self, changes: BucketChanges) -> None:
+        """Take back what `drain` gave, here or in the writer that this one follows."""
+        self._new += changes.new_files
+        self._before += changes.compact_before
+        self._after += changes.compact_after
+        self._changelog += changes.changelog_files
+        self._new_indexes += changes.new_indexes
+        self._deleted_indexes += changes.deleted_indexes
+        self._compact_changelog += changes.compact_changelog
+        self._compact_new_indexes += changes.compact_new_indexes
+        self._compact_deleted_indexes += changes.compact_deleted_indexes
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """What the bucket will hold, where it compacts."""
+        return tuple(self._levels.files) if self._levels else ()
 
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""
