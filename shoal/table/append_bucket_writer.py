@@ -19,8 +19,9 @@ from shoal.format.datafile import DataFile
 from shoal.format.deletion_vectors import INDEX_TYPE
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.append_pick import after, in_order, pick_full, pick_next
-from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.lsm.rolling import FileSpec
 from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
+from shoal.table.blob_writer import append_writer
 from shoal.table.compact import Bucket, Compacted
 from shoal.table.staged import BucketChanges
 
@@ -90,7 +91,7 @@ class AppendBucketWriter:
 
     def flush(self, batches: Iterable[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
         """Write rows to new files, in their order. May run beside other buckets' flushes."""
-        writer = RollingWriter(self.at.spec, first_sequence=first_sequence, expected_bytes=expected_bytes)
+        writer = append_writer(self.table, self.at.spec, first_sequence, expected_bytes)
         try:
             for b in batches:
                 writer.write(b)
