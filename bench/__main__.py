@@ -34,6 +34,7 @@ LINES: dict[str, tuple[str, Callable[[Context], Iterator[Figure]]]] = {
     "W2": ("bucket hash alone", write_lines.hashes),
     "C1": ("100-row write and commit", write_lines.commits),
     "K1": ("full compaction of one bucket, R = 10", write_lines.compaction),
+    "K2": ("10 k-row checkpoints on a 1 M-row bucket, changelog by lookup", write_lines.lookups),
     "T1": ("process start to end", start_lines.start),
 }
 

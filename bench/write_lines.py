@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""W1 the write path, W2 the bucket hash, C1 small commits, K1 full compaction."""
+"""W1 the write path, W2 the bucket hash, C1 small commits, K1 full compaction, K2 changelogs by lookup."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -242,3 +243,39 @@ def _compactions(ctx: Context, kind: str) -> dict[str, Case | None]:
         "tuned": timed(lambda: raw(**_TUNED)),
         "shoal": timed(compact, before=fresh),
     }
+
+
+# ---- K2
+
+
+def lookups(ctx: Context) -> Iterator[Figure]:
+    """K2: checkpoints of 10,000 changed rows on a bucket of a million, with a changelog by lookup.
+
+    The limit is the same checkpoints without one, compactions beside the writer included; both per input row, the
+    first lookup, which lays the bucket down on local disk, counted in.
+    """
+    bucket, count = (100_000, 8) if ctx.quick else (1_000_000, 30)
+    for kind in ctx.kinds:
+        plain = _checkpoints(ctx, kind, bucket, count, {})
+        looked = _checkpoints(ctx, kind, bucket, count, {"changelog-producer": "lookup"})
+        yield ratio_figure("K2", kind, {"shoal": looked, "limit": plain}, 4.0, 2.5, us_a_row=looked * 1e6)
+
+
+def _checkpoints(ctx: Context, kind: str, bucket: int, count: int, options: dict[str, str]) -> float:
+    """CPU seconds of an input row."""
+    size = bucket // 100
+    rng = np.random.default_rng(7)
+    table = tables.create(ctx.root, f"lookup_{uuid.uuid4().hex}", kind, bucket=1, **{"write-only": "false", **options})
+    with table.write("bench") as w:
+        w.upsert(rows.table(kind, rng.permutation(bucket), rng))
+        w.commit(checkpoint=1)
+    table.maintain.compact(full=True)
+    batches = [rows.table(kind, rng.choice(bucket, size, replace=False), rng) for _ in range(count)]
+    with table.write("bench") as w:
+        start = time.process_time()
+        for i, b in enumerate(batches):
+            w.upsert(b)
+            w.commit(checkpoint=i + 2)
+        taken = time.process_time() - start
+    _forget(ctx.root, "lookup_")
+    return taken / (size * count)

@@ -240,6 +240,54 @@ class Options:
     def write_buffer_size(self) -> int:
         return self._int("write-buffer-size")
 
+    @property
+    def write_buffer_spillable(self) -> bool:
+        return self._bool("write-buffer-spillable")
+
+    @property
+    def write_buffer_spill_disk(self) -> int:
+        """Bytes on disk from which a full buffer becomes files."""
+        return self._int("write-buffer-spill.max-disk-size")
+
+    @property
+    def write_buffer_for_append(self) -> bool:
+        return self._bool("write-buffer-for-append")
+
+    @property
+    def write_max_writers_to_spill(self) -> int:
+        return self._int("write-max-writers-to-spill")
+
+    @property
+    def spill_compression(self) -> str | None:
+        """The codec of spilled rows; None when the table says nothing."""
+        return self._str("spill-compression") if self.is_set("spill-compression") else None
+
+    @property
+    def spill_zstd_level(self) -> int:
+        return self._int("spill-compression.zstd-level")
+
+    @property
+    def local_merge_buffer_size(self) -> int | None:
+        return self._some_int("local-merge-buffer-size")
+
+    @property
+    def rowkind_field(self) -> str | None:
+        value = self.get("rowkind.field")
+        return None if value is None else str(value)
+
+    @property
+    def ignore_update_before(self) -> bool:
+        return self._bool("ignore-update-before")
+
+    @property
+    def sequences_from_snapshot(self) -> bool:
+        """Whether a writer's sequence numbers go on from a property of the newest snapshot."""
+        return self._str("write.sequence-number-init-mode") == "snapshot"
+
+    @property
+    def bucket_append_ordered(self) -> bool:
+        return self._bool("bucket-append-ordered")
+
     def stats_mode(self, column: str | None = None) -> str:
         """'none', 'counts', 'full' or 'truncate(n)': for one column, or for the table."""
         own = self.get(f"fields.{column}.stats-mode") if column is not None else None

@@ -186,6 +186,8 @@ def _with_ids(arrow: pa.DataType, t: DataType, field_id: int, depth: int) -> pa.
 
     if t.root == "ROW":
         return pa.struct([_parquet_field(f) for f in t.fields])
+    if t.root == "VARIANT":
+        return pa.struct([pa.field(f.name, f.type, False, ids(i)) for i, f in enumerate(arrow)])
     if t.root == "ARRAY":
         assert t.element is not None
         inner = _with_ids(to_arrow(t.element), t.element, field_id, depth + 1)

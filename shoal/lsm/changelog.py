@@ -118,6 +118,7 @@ class LookupFold:
                 table, order, first = self._with_found(table, found.select(table.schema.names).cast(table.schema))
                 levels = table.column(LEVEL).to_numpy()
         order, first = without_looked_up(levels, order, first)
+        table = table.combine_chunks()  # columns are picked from twice: for the result and for what was before
         versions = Versions(table, order, first, kinds_of([table]), lone_pass=False)
         here, starts = levels[order], versions.starts
         old = np.maximum.reduceat(np.where(here > 0, order, -1), starts)

@@ -12,7 +12,7 @@ about values drops a version before this point.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from shoal.budget import Budget
-from shoal.errors import Unsupported
 from shoal.lsm.keys import Array, column_words, integers, last_by_key, last_rows, stable_order
 from shoal.lsm.picking import picked
 
@@ -106,6 +105,13 @@ def merge_runs(
     fold = _Fold(
         rules, tuple(columns), sequenced, drop_deletes, ordered, fits=budget.total <= _ONE_ARRAY
     )  # fmt: skip
+    yield from merge_blocks(runs, rules, fold, budget)
+
+
+def order_runs(runs: Sequence[RunInput], rules: Rules, budget: Budget) -> Iterator[pa.RecordBatch]:
+    """All rows of the runs by key, the versions of a key in their order; a batch holds all versions of its keys."""
+    sequenced = needs_sequence([r.sequences for r in runs], rules)
+    fold = _Fold(rules, (), sequenced, drop_deletes=False, ordered=True, together=True)
     yield from merge_blocks(runs, rules, fold, budget)
 
 
@@ -306,17 +312,61 @@ def _keep_freed_memory() -> None:
     np.empty(16 << 20, np.uint8)
 
 
-def merge_unsorted(table: pa.Table, rules: Rules) -> pa.Table:
-    """One row per key, in key order, of rows in order of arrival; deletes are kept."""
+def merge_unsorted(table: pa.Table, rules: Rules) -> Iterator[pa.RecordBatch]:
+    """One row per key, in key order, of rows in any order; retractions are kept. All their columns, in batches."""
     _keep_freed_memory()
-    table = table.combine_chunks()
     words = key_words([table], rules.keys)
-    if rules.engine is not None:
-        raise Unsupported("merging a write buffer with another merge engine than deduplicate is not supported yet")
-    if not rules.sequence_fields and not rules.ignore_delete:
-        return table.take(_indices(last_by_key(words)))
+    if rules.engine is None and not rules.sequence_fields and not rules.ignore_delete:
+        yield from table.take(_indices(last_by_key(words))).to_batches(max_chunksize=_BATCH_ROWS[1])
+        return
     order, first = sequenced_order([table], words, rules)
-    return table.take(_indices(winners(order, first, kinds_of([table]), rules)))
+    if rules.engine is None:
+        rows = winners(order, first, kinds_of([table]), rules)
+        yield from table.take(_indices(rows)).to_batches(max_chunksize=_BATCH_ROWS[1])
+        return
+    for versions, begins in _blocks(table, order, first):
+        yield fold_ordered(versions, begins, rules)
+
+
+def sort_unsorted(table: pa.Table, rules: Rules) -> Iterator[pa.RecordBatch]:
+    """All rows by key, the versions of a key in their order; a batch holds all versions of its keys."""
+    _keep_freed_memory()
+    order, first = sequenced_order([table], key_words([table], rules.keys), rules)
+    for versions, begins in _blocks(table, order, first):
+        yield from _cut_between_keys(versions, begins)
+
+
+def merge_ordered(batch: pa.RecordBatch, rules: Rules) -> pa.RecordBatch:
+    """One row per key of a batch that `sort_unsorted` or `order_runs` gave."""
+    import pyarrow as pa
+
+    words = key_words([batch], rules.keys)
+    first = np.ones(batch.num_rows, bool)
+    if batch.num_rows:
+        np.logical_or.reduce([w[1:] != w[:-1] for w in words], out=first[1:])
+    table = pa.Table.from_batches([batch])
+    if rules.engine is not None:
+        return fold_ordered(table, first, rules)
+    rows = winners(np.arange(batch.num_rows), first, kinds_of([batch]), rules)
+    return batch.take(_indices(rows))
+
+
+def fold_ordered(table: pa.Table, first: Array, rules: Rules) -> pa.RecordBatch:
+    """Rows that lie in merge order as the engine folds them, all their columns; retractions are kept."""
+    parts, names = table.to_batches(), tuple(table.schema.names)
+    fold = _Fold(replace(rules, lookup=False), names, sequenced=True, drop_deletes=False, ordered=True)
+    assert rules.engine is not None
+    (out,) = fold._by_engine(rules.engine, parts, np.arange(table.num_rows), first)
+    return out
+
+
+def _blocks(table: pa.Table, order: Array, first: Array) -> Iterator[tuple[pa.Table, Array]]:
+    """The rows in this order, whole keys at a time, and which of them begin a key."""
+    begins = np.flatnonzero(first)
+    at = np.searchsorted(begins, np.arange(0, len(first), _BLOCK_ROWS))
+    cuts = np.unique(np.append(begins[at[at < len(begins)]], len(first)))
+    for a, b in pairwise(cuts.tolist()):
+        yield table.take(_indices(order[a:b])).combine_chunks(), first[a:b]
 
 
 # ---- one block -------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sorted rows put aside on disk while a merge has more runs than it can hold open.
+"""Rows put aside on disk: runs of a merge that has more than it can hold open, and what a write buffer cannot hold.
 
 Invariant: the files have no name, so nothing is left behind whatever ends the process; rows come back in the order in
 which they were put aside.
@@ -8,10 +8,12 @@ which they were put aside.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from shoal.errors import StorageFailed
+from shoal.errors import StorageFailed, Unsupported
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,3 +65,121 @@ def _again(file: IO[bytes], any_rows: bool) -> Iterator[pa.RecordBatch]:
         return
     file.seek(0)
     yield from ipc.open_stream(pa.PythonFile(file, "r"))
+
+
+# ---- many stretches of rows in one file ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Rows that were put aside together. `open` reads them again, as often as wanted and beside other readers."""
+
+    open: Callable[[int], Iterator[pa.RecordBatch]]
+    rows: int
+    bytes: int
+    """Their size in memory."""
+
+
+class Shelf:
+    """One nameless file that takes stretches of rows one after the other. `close` gives its room back."""
+
+    def __init__(self, codec: str | None = "lz4", level: int | None = None, folder: str | None = None) -> None:
+        self._codec, self._level, self._folder = codec, level, folder
+        self._file: IO[bytes] | None = None
+        self._lock = threading.Lock()
+        self.size = 0
+
+    def put(self, batches: Iterable[pa.RecordBatch]) -> Kept:
+        """Write the batches behind what is there."""
+        import pyarrow as pa
+        import pyarrow.ipc as ipc
+
+        if self._file is None:
+            # nobody can open it: it goes with the process, whatever ends that
+            self._file = tempfile.TemporaryFile(prefix="shoal-rows-", dir=self._folder)  # noqa: SIM115
+        start, rows, size = self.size, 0, 0
+        sink, writer = pa.PythonFile(_Tail(self._file, start), "w"), None
+        try:
+            for batch in batches:
+                if writer is None:
+                    codec = None if self._codec is None else pa.Codec(self._codec, self._level)
+                    writer = ipc.new_stream(sink, batch.schema, options=ipc.IpcWriteOptions(compression=codec))
+                writer.write_batch(batch)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+            if writer is not None:
+                writer.close()
+            self._file.flush()
+        except OSError as err:
+            raise StorageFailed(
+                f"cannot put rows aside in {tempfile.gettempdir()}: {err}",
+                hint="a write buffer that is full needs room there; set TMPDIR to a larger disk, or commit more often",
+            ) from err
+        self.size = self._file.tell()
+        file, lock, end = self._file, self._lock, self.size
+        return Kept(lambda _: _stretch(file, lock, start, end), rows, size)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self.size = None, 0
+
+
+class _Tail:
+    """Writes behind `start`, whatever a failed write has left there."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes], start: int) -> None:
+        self._file = file
+        file.seek(start)
+        file.truncate()
+
+    def write(self, data: bytes) -> int:
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        pass
+
+
+class _Part:
+    """A stretch of the file, to be read on its own: readers share the file and its lock, not their place in it."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes], lock: threading.Lock, start: int, end: int) -> None:
+        self._file, self._lock, self._at, self._end = file, lock, start, end
+
+    def read(self, count: int = -1) -> bytes:
+        left = self._end - self._at
+        count = left if count < 0 else min(count, left)
+        with self._lock:
+            self._file.seek(self._at)
+            data = self._file.read(count)
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        pass
+
+
+def _stretch(file: IO[bytes], lock: threading.Lock, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.ipc as ipc
+
+    if end > start:
+        yield from ipc.open_stream(pa.PythonFile(_Part(file, lock, start, end), "r"))
+
+
+def spill_codec(name: str | None, level: int | None) -> tuple[str | None, int | None]:
+    """The codec of `spill-compression`, and its level. What is not set is lz4: the rows are read back at once."""
+    match (name or "lz4").lower():
+        case "none":
+            return None, None
+        case "lz4":
+            return "lz4", None
+        case "zstd":
+            return "zstd", level
+    raise Unsupported(f"'spill-compression' = '{name}' is not supported", hint="use zstd, lz4 or none")

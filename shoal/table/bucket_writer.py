@@ -8,7 +8,7 @@ checkpoint that collects it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -100,11 +100,15 @@ class BucketWriter:
         self.next_sequence += count
         return first
 
-    def flush(self, batches: Sequence[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
+    def flush(self, batches: Iterable[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
         """Write rows (sorted and folded for keyed tables) to new files. May run beside other buckets' flushes."""
         writer = RollingWriter(self.at.spec, first_sequence=first_sequence, expected_bytes=expected_bytes)
-        for b in batches:
-            writer.write(b)
+        try:
+            for b in batches:
+                writer.write(b)
+        except BaseException:
+            writer.abort()
+            raise
         return writer.close()
 
     def add(

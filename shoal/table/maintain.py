@@ -143,6 +143,7 @@ class Maintain:
             bytes_written=sum(r.bytes_written for r in done),
             seconds=sum(r.seconds for r in done),
             snapshot=committed.snapshots[-1],
+            upkeep=committed.upkeep,
         )
 
     def compact_manifest(self) -> int | None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.table.table import Table
 
 # Rows of a stretch of a lookup file. A key is looked for in one stretch.
-_ROWS = 65_536
+_ROWS = 262_144
 
 
 class OldRows:

@@ -14,6 +14,7 @@ from shoal.errors import BadRequest, near
 from shoal.format.cast import default_value
 from shoal.format.schema import Schema
 from shoal.format.types import Field, arrow_field
+from shoal.table.fitting import fitted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, table: str, needed: Sequence[str] | None = None) -> pa.RecordBatch:
-    """The batch with the table's columns; `BadRequest` names the column and what is wrong with it.
+    """The batch with the table's columns; `BadRequest` names the column and the first value that is wrong.
 
     Columns may come in any order and may be left out where null is allowed. With `needed`, only those columns must be
     there and hold values (deletes by key).
@@ -89,34 +90,18 @@ def conform(batch: pa.RecordBatch, schema: Schema, table: str, needed: Sequence[
             else:
                 array = pa.nulls(batch.num_rows, target.type)
         else:
-            array = _fit(batch.column(at), target, table)
+            array = fitted(batch.column(at), target, f.type, table)
+            if strict and array.null_count:
+                # before the default: Java fills in only what may be null
+                raise BadRequest(
+                    f"{table}: column '{f.name}' holds a null and may not (row {_first_null(array)} of the batch)",
+                    hint="primary-key and NOT NULL columns need a value",
+                )
             if f.default is not None and array.null_count:
                 array = array.fill_null(_default(f, table))
-        if strict and array.null_count:
-            raise BadRequest(
-                f"{table}: column '{f.name}' holds a null and may not",
-                hint="primary-key and NOT NULL columns need a value",
-            )
-        _check_length(f.type.root, f.type.length, array, f.name, table)
         arrays.append(array)
         fields.append(pa.field(f.name, target.type))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _fit(array: pa.Array, target: pa.Field, table: str) -> pa.Array:
-    import pyarrow as pa
-
-    if array.type == target.type:
-        return array
-    try:
-        if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        return array.cast(target.type)
-    except pa.ArrowException as err:
-        raise BadRequest(
-            f"{table}: column '{target.name}' is {target.type}, which this {array.type} does not fit",
-            hint=f"cast it before writing ({str(err).splitlines()[0]})",
-        ) from err
 
 
 def _default(f: Field, table: str) -> pa.Scalar:
@@ -128,13 +113,7 @@ def _default(f: Field, table: str) -> pa.Scalar:
         ) from err
 
 
-def _check_length(root: str, limit: int | None, array: pa.Array, column: str, table: str) -> None:
-    import pyarrow as pa
+def _first_null(array: pa.Array) -> int:
     import pyarrow.compute as pc
 
-    if limit is None or limit == 2147483647 or not len(array):
-        return
-    lengths = pc.utf8_length(array) if pa.types.is_string(array.type) else pc.binary_length(array)
-    longest = pc.max(lengths).as_py()
-    if longest is not None and longest > limit:
-        raise BadRequest(f"{table}: column '{column}' is {root}({limit}) and a value of length {longest} does not fit")
+    return int(pc.index(array.is_null(), True).as_py())

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows in, staged files out, snapshots on `commit`.
 
-Rows wait in a columnar buffer; a flush routes them to buckets, gives them sequence numbers in order of arrival, keeps
-the last version of each key and writes one level-0 file a bucket. Agrees with: AbstractFileStoreWrite, MergeTreeWriter,
-StreamTableWrite (2.0.0). Invariant: nothing is visible before `commit`; a checkpoint id that this commit user has
-committed is never committed again; files that are not committed are deleted on the way out.
+Rows are checked (`rows`), get their kind (`row_kinds`) and wait in a columnar buffer (`write_buffer`, `append_buffer`);
+a flush routes them to buckets, gives them sequence numbers in order of arrival and writes one level-0 run a bucket.
+Agrees with: AbstractFileStoreWrite, TableWriteImpl, StreamTableWrite (2.0.0). Invariant: nothing is visible before
+`commit`; a checkpoint id that this commit user has committed is never committed again; files that are not committed are
+deleted on the way out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -22,32 +22,29 @@ from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
-from shoal.lsm.keys import column_words, last_by_key
-from shoal.lsm.merge import DELETE, INSERT, KIND, SEQUENCE, UPDATE_AFTER, UPDATE_BEFORE, merge_unsorted
+from shoal.table.append_buffer import AppendBuffer
 from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
-from shoal.table.buckets import UNAWARE, Group, router_of
+from shoal.table.buckets import UNAWARE, Group, Place, router_of
 from shoal.table.commit import Commit
 from shoal.table.full_compaction import FullCompactions
+from shoal.table.local_merge import LocalMerge
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.partition_time import check_partition, strict_time_of
-from shoal.table.postpone_write import postponed_batches, postponed_files, writing
+from shoal.table.postpone_write import postponed_files, writing
 from shoal.table.postponed import POSTPONED
-from shoal.table.rows import BATCH_ROWS, batches_of, conform
+from shoal.table.row_ids import MAX_SEQUENCE
+from shoal.table.row_kinds import DELETE, INSERT, TEXTS, UPDATE_AFTER, RowKinds, kind_array
+from shoal.table.rows import batches_of, conform
 from shoal.table.staged import Committed, Staged
 from shoal.table.upkeep import Keeper
+from shoal.table.write_buffer import KeyedBuffer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.table.table import Table
 
-_Job = tuple[AnyBucketWriter, Group, int]  # a bucket, its rows, their first sequence number
-_Flush = Callable[[_Job], list[DataFile]]
-
-# A flush holds the buffer, the rows of the buckets it encodes, and Parquet pages.
-_BUFFER_SHARE = 0.4
-# Below this many rows, threads cost more than they give.
-_PARALLEL_ROWS = 100_000
+_KIND_COLUMN = "_VALUE_KIND"
 
 
 class Write:
@@ -68,25 +65,27 @@ class Write:
         self._commit = Commit(table, self.commit_user, table.rng)
         self._scheduler: Scheduler = table.new_scheduler()
         self._budget = table.budget()
+        self._kinds = RowKinds(table)
         batch = not self._named
         self._router = router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
-        limit = min(table.options.write_buffer_size, int(self._budget.total * _BUFFER_SHARE))
-        self._buffer_limit = limit
-        self._buffer: list[pa.RecordBatch] = []
-        self._buffered = 0
-        self._routed: tuple[pa.Table, list[Group], int] | None = None
-        self._writers: dict[tuple[bytes, int], AnyBucketWriter] = {}
+        buffer = KeyedBuffer if table.primary_key else AppendBuffer
+        self._buffer = buffer(table, self._router, self._budget, self)
+        size = table.options.local_merge_buffer_size
+        merges = bool(table.primary_key) and size is not None
+        self._local = LocalMerge(table, size, self._buffer.add) if merges and size is not None else None
+        self._writers: dict[Place, AnyBucketWriter] = {}
+        self._touched: set[Place] = set()
+        self._modified: dict[Place, int] = {}
         self._live: pa.Table | None = None
         self._index_manifest: str | None = None
         self._base = 0
-        self._sequences: dict[tuple[bytes, int], int] = {}
+        self._sequences: dict[Place, int] = {}
         self._last_identifier: int | None = None
         self._looked_back = False
         self._unclear: tuple[Staged, int] | None = None
         self._files = NewFiles(table)
         self._late_files = postponed_files(table, self.commit_user) if table.options.bucket == POSTPONED else None
         self._full = FullCompactions(table, commit_user)
-        self._touched: set[tuple[bytes, int]] = set()  # buckets with rows of this checkpoint
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
         self._strict_time = strict_time_of(table)
@@ -113,152 +112,95 @@ class Write:
         self._need_key("delete", "delete from append tables is not supported yet")
         self._add(data, DELETE)
 
-    def write(self, data: Any, kinds: pa.Array | Sequence[int]) -> None:
-        """Rows with their kinds: 0 +I, 1 -U, 2 +U, 3 -D, one a row."""
-        import pyarrow as pa
+    def write(self, data: Any, kinds: pa.Array | Sequence[int] | Sequence[str] | str | None = None) -> None:
+        """Rows with their kinds: one a row, as 0 +I, 1 -U, 2 +U, 3 -D or as these texts, or the name of their column.
 
-        array = kinds if isinstance(kinds, pa.Array) else pa.array(kinds, pa.int8())
+        Without `kinds`, the table's `rowkind.field` says, else a column `_VALUE_KIND` of the data, else all are +I.
+        """
+        array = None if kinds is None or isinstance(kinds, str) else kind_array(kinds, self.table.name)
+        named = kinds if isinstance(kinds, str) else _KIND_COLUMN if kinds is None else None
         at = 0
         for batch in batches_of(data, self.table.name):
-            self._add(batch, array.slice(at, batch.num_rows))
+            if array is not None:
+                self._add(batch, array.slice(at, batch.num_rows))
+            else:
+                self._add(*self._kind_column(batch, named, needed=kinds is not None))
             at += batch.num_rows
-        if at != len(array):
+        if array is not None and at != len(array):
             raise BadRequest(f"{self.table.name}: {at} rows and {len(array)} kinds")
+
+    def _kind_column(
+        self, batch: pa.RecordBatch, name: str | None, *, needed: bool
+    ) -> tuple[pa.RecordBatch, int | pa.Array]:
+        at = -1 if name is None else batch.schema.get_field_index(name)
+        if at < 0:
+            if needed:
+                raise BadRequest(f"{self.table.name}: the data has no column '{name}' with row kinds")
+            return batch, INSERT
+        kinds = kind_array(batch.column(at), self.table.name)
+        return (batch if name in self.table.schema.names else batch.remove_column(at)), kinds
 
     def _need_key(self, verb: str, hint: str) -> None:
         if not self.table.primary_key:
             raise BadRequest(f"{self.table.name} has no primary key: {verb} needs one", hint=hint)
 
     def _add(self, data: Any, kind: int | pa.Array) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self._closed:
             raise BadRequest(f"{self.table.name}: this writer is closed", hint="open a new one with table.write()")
         table = self.table
+        needed = table.primary_key if isinstance(kind, int) and kind == DELETE else None
         for batch in batches_of(data, table.name):
             if not batch.num_rows:
                 continue
-            needed = table.primary_key if isinstance(kind, int) and kind == DELETE else None
-            if not isinstance(kind, int):
-                kinds = kind.cast(pa.int8())
-                if kinds.null_count or not pc.all(pc.is_in(kinds, pa.array([0, 1, 2, 3], pa.int8()))).as_py():
-                    raise BadRequest(f"{table.name}: a row kind is not one of 0 +I, 1 -U, 2 +U, 3 -D")
-                retract = pc.is_in(kinds, pa.array([UPDATE_BEFORE, DELETE], pa.int8()))
-                if not table.primary_key and pc.any(retract).as_py():
-                    raise BadRequest(f"{table.name} has no primary key: it takes no -U or -D rows")
-            else:
-                kinds = pa.array(np.full(batch.num_rows, kind, np.int8))
-                retract = None
-            rows = conform(batch, table.schema, table.name, needed)
-            if table.primary_key:
-                rows = rows.append_column(KIND, kinds)
-                if table.options.ignore_delete:
-                    if retract is None and kind == DELETE:
-                        continue
-                    if retract is not None:
-                        rows = rows.filter(pc.invert(retract))
-            self._buffer.append(rows)
-            size = rows.nbytes
-            self._buffered += size
-            self._budget.reserve(size)
-            if self._buffered >= self._buffer_limit:
-                self.flush()
+            rows = conform(self._with_kind_field(batch, kind), table.schema, table.name, needed)
+            rows = self._kinds.applied(rows, kind)
+            if rows.num_rows:
+                self._local.add(rows) if self._local else self._buffer.add(rows)
+
+    def _with_kind_field(self, batch: pa.RecordBatch, kind: int | pa.Array) -> pa.RecordBatch:
+        """A verb says the kind where the table's `rowkind.field` is left out; where it is given, it decides."""
+        import pyarrow as pa
+
+        field = self._kinds.field
+        if field is None or field in batch.schema.names:
+            return batch
+        kinds = pa.array(np.full(batch.num_rows, kind, np.int8)) if isinstance(kind, int) else kind
+        return batch.append_column(field, pa.array(TEXTS, pa.string()).take(kinds))
 
     # ---- flush
 
     def flush(self) -> None:
         """Write the buffered rows to files. Called by itself when the buffer is full and at every commit."""
-        import pyarrow as pa
+        if self._local is not None:
+            self._local.flush()
+        self._buffer.flush()
 
-        if self._routed is None:
-            if not self._buffer:
-                return
-            arrived = pa.Table.from_batches(self._buffer).combine_chunks()
-            # after a failure the rows are still here for another try, placed as they are: a key moves once
-            self._routed = (*self._router.route(arrived), self._buffered)
-            self._buffer, self._buffered = [], 0
-        rows, groups, size = self._routed
-        writers = [self._writer(g) for g in groups]
-        for w in writers:
-            w.brake(self._scheduler, at_commit=False)
-        words = None
-        if self.table.primary_key and not self.table.rules.sequence_fields:
-            words = [w for k in self.table.schema.trimmed_keys for w in column_words(rows.column(k).combine_chunks())]
-        bytes_a_row = max(1.0, size / max(1, rows.num_rows))
-        jobs = [(w, g, w.take_sequences(len(g.rows))) for w, g in zip(writers, groups)]
+    def writer(self, group: Group) -> AnyBucketWriter:
+        """The writer of a bucket, made from what the table holds."""
+        self._touched.add((group.partition, group.bucket))
+        return self._found(group)
 
-        def one(job: _Job) -> list[DataFile]:
-            writer, group, first = job
-            batches = self._batches(rows, group, first, words)
-            return writer.flush(batches, first, int(bytes_a_row * len(group.rows)))
-
-        done = self._each(one, jobs, parallel=rows.num_rows >= _PARALLEL_ROWS)
-        self._routed = None
-        self._budget.release(size)
-        self._touched.update((w.partition, w.bucket) for w in writers)
-        for (writer, _, _), files in zip(jobs, done):
-            writer.add(files)
-        self.flush()  # what came after a failure
-
-    def _each(self, one: _Flush, jobs: Sequence[_Job], *, parallel: bool) -> list[list[DataFile]]:
-        """Flush every bucket; when one fails, delete the files of the others."""
-        done: dict[int, list[DataFile]] = {}
-
-        def go(i: int) -> None:
-            done[i] = one(jobs[i])
-
-        try:
-            if parallel and len(jobs) > 1:
-                with ThreadPoolExecutor(min(len(jobs), _cores())) as pool:
-                    list(pool.map(go, range(len(jobs))))
-            else:
-                for i in range(len(jobs)):
-                    go(i)
-        except ShoalError:
-            for i, files in done.items():
-                for f in files:
-                    jobs[i][0].at.spec.remove(f)
-            raise
-        return [done[i] for i in range(len(jobs))]
-
-    def _batches(self, rows: pa.Table, group: Group, first: int, words: list[Any] | None) -> list[pa.RecordBatch]:
-        """The rows of one bucket as they are written: for keyed tables sorted, the last version of each key."""
-        import pyarrow as pa
-
-        if group.bucket == POSTPONED:
-            return list(postponed_batches(self.table, rows, group))
-        if not self.table.primary_key:
-            part = rows if len(group.rows) == rows.num_rows else rows.take(pa.array(group.rows))
-            return part.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
-        if words is not None:
-            whole = len(group.rows) == rows.num_rows
-            local = last_by_key(words if whole else [w[group.rows] for w in words])
-            part = rows.take(pa.array(local if whole else group.rows[local]))
-            part = part.append_column(SEQUENCE, pa.array(first + local))
-        else:
-            part = rows.take(pa.array(group.rows))
-            part = part.append_column(SEQUENCE, pa.array(np.arange(first, first + len(group.rows))))
-            part = merge_unsorted(part, self.table.rules)
-        return part.to_batches(max_chunksize=BATCH_ROWS)
-
-    def _writer(self, group: Group) -> AnyBucketWriter:
-        key = (group.partition, group.bucket)
-        found = self._writers.get(key)
+    def _found(self, group: Group) -> AnyBucketWriter:
+        place = (group.partition, group.bucket)
+        found = self._writers.get(place)
         if found is None:
             if self._strict_time is not None:
                 check_partition(self.table, self._strict_time, group.partition)
             live, newest = self._restore(group)
-            files = self._late_files if group.bucket == POSTPONED and self._late_files else self._files
-            spec = files.spec(group.partition, group.bucket)
-            first = max(self._sequences.get(key, 0), newest + 1)
-            indexes = self._indexes(*key)
-            found = bucket_writer_of(
-                writing(self.table), *key, group.total_buckets, spec, live, first, indexes,
-                overwrites=self._ignore_previous,
-            )  # fmt: skip
-            self._writers[key] = found
+            first = max(self._sequences.get(place, 0), newest + 1)
+            found = self._made(group, live, first, self._indexes(*place))
+            self._writers[place] = found
         return found
+
+    def _made(
+        self, group: Group, live: Sequence[DataFile], first: int, indexes: Sequence[IndexEntry]
+    ) -> AnyBucketWriter:
+        late = group.bucket == POSTPONED and self._late_files is not None
+        spec = (self._late_files if late and self._late_files else self._files).spec(group.partition, group.bucket)
+        return bucket_writer_of(
+            writing(self.table), group.partition, group.bucket, group.total_buckets, spec, live, first, indexes,
+            overwrites=self._ignore_previous,
+        )  # fmt: skip
 
     def _group_of(self, partition: bytes, bucket: int) -> Group | None:
         """A bucket that has files, as a group without rows; None when another writer emptied it."""
@@ -280,11 +222,17 @@ class Write:
         entries = self.table.metadata.index_entries(self._index_manifest)
         return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
 
+    def brake(self, writer: AnyBucketWriter) -> None:
+        """Hold a flush while the bucket has too many runs."""
+        writer.brake(self._scheduler, at_commit=False)
+
     def _restore(self, group: Group) -> tuple[list[DataFile], int]:
         """(live files of a bucket, its newest sequence number or -1).
 
-        Append tables without buckets look at nothing, writers that do not compact only at the number.
+        Append tables without buckets look at nothing, writers that do not compact only at the number, and not even
+        there where a property of the snapshot has it.
         """
+        o = self.table.options
         if self._ignore_previous or group.bucket == POSTPONED:
             return [], -1
         if not self.table.primary_key and group.total_buckets == UNAWARE:
@@ -292,6 +240,13 @@ class Write:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        recorded = None
+        if o.sequences_from_snapshot and self.table.primary_key:
+            latest = self._commit.refresh()
+            held = None if latest is None else (latest.properties or {}).get(MAX_SEQUENCE)
+            recorded = None if held is None else int(held)
+            if o.write_only and (latest is None or recorded is not None):
+                return [], -1 if recorded is None else recorded
         if self._live is None:
             newest = self._commit.refresh()
             self._live = self.table.metadata.live(newest)
@@ -303,10 +258,14 @@ class Write:
         there = {n for n in pc.unique(narrow.filter(in_partition).column("total_buckets")).to_pylist() if n > 0}
         check_bucket_count(self.table, group.total_buckets, there)
         here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), group.bucket))
-        newest = pc.max(narrow.filter(here).column("max_sequence")).as_py()
-        if newest is None or self.table.options.write_only:
-            return [], -1 if newest is None else newest
-        return [e.file for e in entries_of(self._live.filter(here))], newest
+        found = pc.max(narrow.filter(here).column("max_sequence")).as_py()
+        if found is None:
+            return [], -1 if recorded is None else recorded
+        number = found if recorded is None else max(found, recorded)
+        if o.write_only:
+            # rows that nobody orders are numbered from 0 by every writer
+            return [], number if self.table.primary_key or o.bucket_append_ordered else -1
+        return [e.file for e in entries_of(self._live.filter(here))], number
 
     # ---- commit
 
@@ -316,12 +275,13 @@ class Write:
         *,
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
+        compact: Literal["minor", "full"] | None = None,
     ) -> Committed:
         """Make everything written so far visible.
 
         `checkpoint` ids of a commit user ascend; committing one again is a no-op (`replayed`). Without one this is a
         batch commit, which also waits for the compaction it causes. `watermark` is in epoch milliseconds, `properties`
-        go into the snapshot.
+        go into the snapshot, `compact` is that of `prepare`.
         """
         if self._unclear is not None:
             return self._again(checkpoint)
@@ -329,9 +289,7 @@ class Write:
             self._drop()
             return Committed(replayed=True)
         full = self._full.due(checkpoint)
-        staged = self.prepare(
-            wait=checkpoint is None, compact="full" if full else None, watermark=watermark, properties=properties
-        )
+        staged = self._prepare("full" if full else compact, checkpoint is None, watermark, properties)
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
             committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
@@ -378,17 +336,36 @@ class Write:
 
     def prepare(
         self,
+        checkpoint: int | None = None,
         *,
+        compact: Literal["minor", "full"] | None = None,
         wait: bool = False,
-        compact: str | None = None,
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Staged:
         """Flush, collect finished compactions, start the next ones; what is to be committed, as a value.
 
-        With `wait`, compactions started here are waited for. `compact` (`minor` or `full`) compacts the buckets that
-        got rows, and waits for it.
+        For a committer elsewhere, which commits it as `checkpoint`. With `wait`, compactions started here are waited
+        for; `compact` starts one in every bucket written since the last checkpoint, and waits.
         """
+        full = checkpoint is not None and self._full.due(checkpoint)
+        staged = self._prepare("full" if full else compact, wait, watermark, properties)
+        self._full.committed(self._touched, full=full)
+        self._touched = set()
+        if checkpoint is not None:
+            self._modified.update({(c.partition, c.bucket): checkpoint for c in staged.changes})
+        self._router.committed()  # as far as this writer knows: its next index files build on these
+        self._live = None  # others commit what this one wrote
+        self._let_go()
+        return staged
+
+    def _prepare(
+        self,
+        compact: Literal["minor", "full"] | None,
+        wait: bool,
+        watermark: int | None,
+        properties: Mapping[str, str] | None,
+    ) -> Staged:
         self.flush()
         for place, (new, deleted) in self._router.staged().items():
             self._writers[place].add((), (), new, deleted)
@@ -397,12 +374,22 @@ class Write:
             for place in self._full.places() - set(asked):
                 group = self._group_of(*place)
                 if group is not None:
-                    self._writer(group)
+                    self._found(group)
                     asked[place] = compact
         writers = list(self._writers.values())
         compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
         drained = [c for w in writers if (c := w.drain()) is not None]
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
+
+    def _let_go(self) -> None:
+        """Close writers of buckets that rest: all that they staged is committed, and no compaction runs."""
+        if not self._modified or not self._named:
+            return
+        done = self._commit.last_identifier()
+        for place, w in list(self._writers.items()):
+            if not w.busy and done is not None and self._modified.get(place, done) < done:
+                self._sequences[place] = w.next_sequence
+                del self._writers[place], self._modified[place]
 
     def last_checkpoint(self) -> int | None:
         """The newest checkpoint id that this commit user has committed."""
@@ -444,10 +431,13 @@ class Write:
 
     def _drop(self) -> None:
         """Forget rows and files that were written for nothing."""
-        self._buffer = []
-        self._budget.release(self._buffered + (self._routed[2] if self._routed else 0))
-        self._buffered, self._routed = 0, None
+        self._clear()
         self._forget()
+
+    def _clear(self) -> None:
+        if self._local is not None:
+            self._local.clear()
+        self._buffer.clear()
 
     # ---- end
 
@@ -456,8 +446,8 @@ class Write:
         if self._closed:
             return
         self._closed = True
-        self._buffer = []
         try:
+            self._clear()
             if self._unclear is None:
                 for w in self._writers.values():
                     w.abandon(self._scheduler)
@@ -472,9 +462,3 @@ class Write:
         self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _cores() -> int:
-    import os
-
-    return os.cpu_count() or 1

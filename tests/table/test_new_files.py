@@ -14,7 +14,9 @@ import shoal
 from shoal.errors import Unsupported
 from shoal.format.datafile import APPEND, COMPACT, EMPTY_ROW, DataFile
 from shoal.format.row import decode
+from shoal.format.schema import Schema
 from shoal.format.stats import file_bounds
+from shoal.format.types import DataType, Field, to_arrow
 from shoal.lsm.merge import KIND, SEQUENCE
 from shoal.lsm.rolling import RollingWriter
 from shoal.options import Options
@@ -215,3 +217,22 @@ def test_entropy_folders_are_javas() -> None:
     assert murmur3(b"", 0) == 0 and murmur3(b"hello", 0) == 0x248BFA47 and murmur3(b"hello, world", 0) == 0x149BBB7F
     parts = entropy("data-1.parquet").split("/")
     assert [len(p) for p in parts] == [4, 4, 4, 8] and set("".join(parts)) <= {"0", "1"}
+
+
+def test_variants_are_written_whole_with_javas_field_ids(tmp_path: Path) -> None:
+    fields = (Field(0, "id", DataType("INT")), Field(1, "v", DataType("VARIANT")))
+    folder = tmp_path / "d.db" / "t" / "schema"
+    folder.mkdir(parents=True)
+    (folder / "schema-0").write_bytes(Schema(0, fields, 1, (), (), {"bucket": "-1"}).encode())
+    table = shoal.open(str(tmp_path)).table("d.t")
+    five = {"value": b"\x0c\x05", "metadata": b"\x01\x00\x00"}
+    variants = pa.array([five, None], to_arrow(fields[1].type))
+    with table.write() as w:
+        w.append(pa.table({"id": pa.array([1, 2], pa.int32()), "v": variants}))
+        w.commit()
+    assert table.scan().to_arrow()["v"].to_pylist() == [five, None]
+    (path,) = (tmp_path / "d.db" / "t" / "bucket-0").glob("data-*")
+    group = pq.read_schema(path).field("v").type
+    assert [(f.name, f.nullable, f.metadata[b"PARQUET:field_id"]) for f in group] == [
+        ("value", False, b"0"), ("metadata", False, b"1"),
+    ]  # fmt: skip
