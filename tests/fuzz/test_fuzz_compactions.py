@@ -7,7 +7,9 @@ More tables, of any seed: `dev/fuzz compactions DIR`.
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,24 @@ def test_a_compaction_makes_what_java_makes(table: str, made: Path) -> None:
     lake = shoal.open(str(folder / "warehouse"))
     wrong = [str(d) for _, found in compactions(lake.table(f"fuzz.{name}"), asked_of(history)) for d in found]
     assert not wrong or table in BY_SIZE, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "database", ["dv", *(pytest.param(d, marks=pytest.mark.slow) for d in ("changelog", "engines"))]
+)
+def test_compactions_of_golden_tables_too(database: str, golden: Callable[[str], Path], tmp_path: Path) -> None:
+    """Flink's own writers made these, one bucket each. Their full-compaction tables were compacted at every commit."""
+    folder = shutil.copytree(golden(database) / f"{database}.db", tmp_path / f"{database}.db")
+    lake = shoal.open(str(tmp_path))
+    count, wrong = 0, []
+    for name in sorted(p.name for p in folder.iterdir()):
+        table = lake.table(f"{database}.{name}")
+        if not table.primary_key:
+            continue
+        full = table.options.changelog_producer == "full-compaction"
+        identifiers = {table.metadata.snapshot(n).commit_identifier for n in table.metadata.snapshot_ids()}
+        for _, found in compactions(table, dict.fromkeys(identifiers, "full" if full else "none")):
+            count += 1
+            wrong += [f"{name} {d}" for d in found]
+    assert not wrong, "\n".join(wrong)
+    assert count >= 10

@@ -23,7 +23,13 @@ TABLES: dict[str, dict[str, str]] = {
     "lookup_vectors": {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
     "vectors": {"deletion-vectors.enabled": "true", "num-sorted-run.compaction-trigger": "3"},
     "vectors_64": {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"},
+    "first_row": {"merge-engine": "first-row", "changelog-producer": "lookup"},
     "full": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "3"},
+    "partial": {"merge-engine": "partial-update", "changelog-producer": "lookup", "ignore-delete": "true"},
+    "summed": {
+        "merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "changelog-producer": "lookup",
+        "fields.v.aggregate-function": "last_non_null_value", "ignore-delete": "true",
+    },
     "deduplicated": {"changelog-producer": "lookup", "changelog-producer.row-deduplicate": "true"},
     "levels": {"changelog-producer": "lookup", "num-levels": "3", "num-sorted-run.compaction-trigger": "2"},
 }  # fmt: skip
