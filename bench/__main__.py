@@ -32,6 +32,7 @@ LINES: dict[str, tuple[str, Callable[[Context], Iterator[Figure]]]] = {
     "P3": ("point lookup by key, 100 files", plan_lines.points),
     "W1": ("upserts through buffer, hash, sort, fold, files", write_lines.upserts),
     "W2": ("bucket hash alone", write_lines.hashes),
+    "W3": ("memory of a 5 M-row commit above imports", memory_lines.commit_memory),
     "C1": ("100-row write and commit", write_lines.commits),
     "K1": ("full compaction of one bucket, R = 10", write_lines.compaction),
     "K2": ("10 k-row checkpoints on a 1 M-row bucket, changelog by lookup", write_lines.lookups),

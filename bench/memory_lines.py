@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""R4: memory of a merge read above imports, in a fresh process, at a fixed budget.
+"""R4, W3: memory of a merge read and of a commit above imports, in a fresh process, at a fixed budget.
 
-Run as a module (`python -m bench.memory_lines ROOT TABLE BUDGET`) it is that process: it reads the table, drops every
-batch, and prints the peak resident set before and after. The peak is the kernel's own VmHWM.
+Run as a module (`python -m bench.memory_lines ROOT TABLE BUDGET [ROWS]`) it is that process: it reads the table and
+drops every batch, or writes so many rows in one commit, and prints the peak resident set before and after. The peak is
+the kernel's own VmHWM.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench import rows as made
 from bench import tables
 from bench.context import Context
 from bench.measure import Figure
+from shoal.table.table import Table
 
 
 def memory(ctx: Context) -> Iterator[Figure]:
@@ -46,9 +49,22 @@ def memory(ctx: Context) -> Iterator[Figure]:
         yield Figure("R4", f"{what}, {count:,} rows", seen["above_imports"] / budget, "x budget", *bars[0])
 
 
-def peak(root: str, name: str, budget: int) -> dict[str, int]:
-    """Bytes: `imports`, `above_imports`, and the most that Arrow had allocated; and the rows read."""
-    command = [sys.executable, "-m", "bench.memory_lines", root, name, str(budget)]
+def commit_memory(ctx: Context) -> Iterator[Figure]:
+    """W3: one commit of 5 million rows, with one bucket and eight, and of an append table."""
+    budget, count = 256 << 20, 5 * ctx.rows if ctx.quick else 5_000_000
+    bars: tuple[float | None, float | None] = (None, None) if ctx.quick else (1.5, 1.0)
+    for what, keyed, buckets in (("1 bucket", True, 1), ("8 buckets", True, 8), ("append", False, -1)):
+        name = f"commit_{buckets if keyed else 'append'}"
+        tables.create(ctx.root, name, "bigint", keyed=keyed, bucket=buckets)
+        seen = peak(ctx.root, name, budget, count)
+        detail = {k: v / (1 << 20) if k != "rows" else v for k, v in seen.items()}
+        case = f"bigint {what}, {count:,} rows, budget {budget >> 20} MB"
+        yield Figure("W3", case, seen["above_imports"] / budget, "x budget", *bars, detail=detail)
+
+
+def peak(root: str, name: str, budget: int, write: int = 0) -> dict[str, int]:
+    """Bytes: `imports`, `above_imports`, and the most that Arrow had allocated; and the rows read or written."""
+    command = [sys.executable, "-m", "bench.memory_lines", root, name, str(budget), str(write)]
     done = subprocess.run(
         command, cwd=Path(__file__).resolve().parent.parent, capture_output=True, text=True, check=False
     )
@@ -63,17 +79,18 @@ def _resident_peak() -> int:
         return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
 
 
-def _child(root: str, name: str, budget: int) -> None:
+def _child(root: str, name: str, budget: int, write: int) -> None:
     import pyarrow as pa
     import pyarrow.compute
     import pyarrow.parquet
 
     import shoal.table.read
-    import shoal.table.scan  # noqa: F401
+    import shoal.table.scan
+    import shoal.table.write  # noqa: F401
 
     table = tables.open_table(root, name, memory=budget)
     base = _resident_peak()
-    rows = tables.counted(table.scan().to_batches())
+    rows = _written(table, write) if write else tables.counted(table.scan().to_batches())
     above = _resident_peak() - base
     print(
         json.dumps(
@@ -82,5 +99,12 @@ def _child(root: str, name: str, budget: int) -> None:
     )
 
 
+def _written(table: Table, count: int) -> int:
+    with table.write() as w:
+        for batch in made.upserts("bigint", count):
+            w.upsert(batch) if table.primary_key else w.append(batch)
+        return w.commit().rows
+
+
 if __name__ == "__main__":
-    _child(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    _child(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

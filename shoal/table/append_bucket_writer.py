@@ -97,10 +97,12 @@ class AppendBucketWriter:
         except BaseException:
             writer.abort()
             raise
-        files = writer.close()
+        return self.numbered(writer.close())
+
+    def numbered(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """With row tracking rows get the commit's sequence number where files count from 0: every file does then."""
         if not self.table.options.row_tracking:
-            return files
-        # rows get the commit's sequence number where files count from 0: the second file of a flush, too
+            return list(files)
         return [f._replace(min_sequence=0, max_sequence=f.row_count - 1) for f in files]
 
     def add(
@@ -181,6 +183,20 @@ class AppendBucketWriter:
         self._index = ()
         self.compactions = []
         return changes
+
+    def restage(self, changes: BucketChanges) -> None:
+        """Take back what `drain` gave, here or in the writer that this one follows."""
+        self._new += changes.new_files
+        self._before += changes.compact_before
+        self._after += changes.compact_after
+        self._new_indexes += changes.new_indexes
+        self._deleted_indexes += changes.deleted_indexes
+        self._index = changes.compact_new_indexes
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """What the bucket will hold, where it compacts."""
+        return tuple(self._queue)
 
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""

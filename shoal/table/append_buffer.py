@@ -18,6 +18,7 @@ from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile
 from shoal.lsm.rolling import RollingWriter
 from shoal.lsm.spill import Kept
+from shoal.table.append_bucket_writer import AppendBucketWriter
 from shoal.table.bucket_writer import AnyBucketWriter
 from shoal.table.buckets import Group, Place, Router
 from shoal.table.rows import BATCH_ROWS
@@ -50,6 +51,9 @@ class AppendBuffer:
         self._aside: dict[Place, tuple[Group, list[Kept]]] = {}
         self._name = table.name
         self._lost = False
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._open or self._aside)
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._waiting.add(rows)
@@ -158,7 +162,8 @@ class _Job:
             return self.writer.flush(self._batches(), self._first, self._size)
         for batch in self._batches():
             self._out.write(batch)
-        return self._out.close()
+        files = self._out.close()
+        return self.writer.numbered(files) if isinstance(self.writer, AppendBucketWriter) else files
 
     def undo(self, files: list[DataFile]) -> None:
         delete_files(self.writer.at.spec, files)

@@ -224,6 +224,23 @@ class BucketWriter:
             staged.clear()
         return changes
 
+    def restage(self, changes: BucketChanges) -> None:
+        """Take back what `drain` gave, here or in the writer that this one follows."""
+        self._new += changes.new_files
+        self._before += changes.compact_before
+        self._after += changes.compact_after
+        self._changelog += changes.changelog_files
+        self._new_indexes += changes.new_indexes
+        self._deleted_indexes += changes.deleted_indexes
+        self._compact_changelog += changes.compact_changelog
+        self._compact_new_indexes += changes.compact_new_indexes
+        self._compact_deleted_indexes += changes.compact_deleted_indexes
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """What the bucket will hold, where it compacts."""
+        return tuple(self._levels.files) if self._levels else ()
+
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""
         if self._running is not None:

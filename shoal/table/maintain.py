@@ -21,6 +21,7 @@ from shoal.table.bucket_writer import BucketWriter, bucket_writer_of
 from shoal.table.commit import Commit
 from shoal.table.compact import Compacted
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.postponed import POSTPONED
 from shoal.table.staged import BucketChanges, Staged
 from shoal.table.upkeep import Keeper
 
@@ -87,6 +88,7 @@ class Maintain:
         """Compact every bucket that needs it; with `full` everything goes to the highest level.
 
         Tables without a primary key: small files become larger ones; without buckets `full` makes no difference.
+        Postponed rows get their buckets.
         With `dry_run` nothing is written. `Conflict` when another writer compacted the same files meanwhile.
         """
         table = self.table
@@ -95,6 +97,10 @@ class Maintain:
             from shoal.table.append_compact import compact_append
 
             return compact_append(table, full=full, dry_run=dry_run)
+        if table.options.bucket == POSTPONED:
+            from shoal.table.postpone_compact import compact_postponed
+
+            return compact_postponed(table, full=full, dry_run=dry_run)
         # compaction is what this is for, whatever the table's own writers do
         table = table.with_schema(replace(table.schema, options={**table.schema.options, "write-only": "false"}))
         commit = Commit(table, new_uuid(table), table.rng)

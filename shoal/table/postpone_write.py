@@ -108,6 +108,20 @@ class PostponeRouter(_Memoryless):
         return rows, groups_of(partitions, codes, bucket, [POSTPONED] * len(partitions))
 
 
+class CountedRouter(_Memoryless):
+    """Rows to real buckets, whose number each partition has been given."""
+
+    def __init__(self, table: Table, counts: Mapping[bytes, int]) -> None:
+        self._table = table
+        self._counts = counts
+
+    def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
+        partitions, codes = partitions_of(self._table, rows)
+        totals = [self._counts[p] for p in partitions]
+        bucket = fixed_buckets(self._table, rows, np.array(totals, np.int64)[codes])
+        return rows, groups_of(partitions, codes, bucket, totals)
+
+
 class RealBucketRouter(_Memoryless):
     """Rows to real buckets, by the number that their partition has or gets.
 
@@ -152,21 +166,34 @@ class RealBucketRouter(_Memoryless):
     def _look(self) -> tuple[dict[bytes, int], dict[bytes, int]]:
         """(number of buckets, postponed rows) of every partition."""
         live = self._table.metadata.live(self._newest.refresh())
-        if not live.num_rows:
-            return {}, {}
-        encoded = live.column("partition").combine_chunks().dictionary_encode()
-        at, partitions = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
-        bucket, total = live.column("bucket").to_numpy(), live.column("total_buckets").to_numpy()
-        known: dict[bytes, int] = {}
-        real = (bucket >= 0) & (total >= 0)
-        for i, number in np.unique(np.stack([at[real], total[real]], 1), axis=0).tolist():
-            if known.setdefault(partitions[i], number) != number:
-                raise BadRequest(
-                    f"{self._table.name}: a partition has files of {known[partitions[i]]} and of {number} buckets",
-                    hint="overwrite the partition, or rescale it",
-                )
-        if self._overwrite:
-            return known, {}
-        late = bucket == POSTPONED
-        rows = np.bincount(at[late], live.column("row_count").to_numpy()[late], len(partitions))
-        return known, {p: int(n) for p, n in zip(partitions, rows) if n}
+        known = bucket_counts(self._table.name, live)
+        return known, {} if self._overwrite else postponed_rows(live)
+
+
+def bucket_counts(name: str, live: pa.Table) -> dict[bytes, int]:
+    """The number of real buckets of each partition that has some, by the live entries of a snapshot."""
+    if not live.num_rows:
+        return {}
+    encoded = live.column("partition").combine_chunks().dictionary_encode()
+    at, partitions = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+    bucket, total = live.column("bucket").to_numpy(), live.column("total_buckets").to_numpy()
+    known: dict[bytes, int] = {}
+    real = (bucket >= 0) & (total >= 0)
+    for i, number in np.unique(np.stack([at[real], total[real]], 1), axis=0).tolist():
+        if known.setdefault(partitions[i], number) != number:
+            raise BadRequest(
+                f"{name}: a partition has files of {known[partitions[i]]} and of {number} buckets",
+                hint="overwrite the partition, or rescale it",
+            )
+    return known
+
+
+def postponed_rows(live: pa.Table) -> dict[bytes, int]:
+    """How many postponed rows each partition has, where it has any."""
+    if not live.num_rows:
+        return {}
+    encoded = live.column("partition").combine_chunks().dictionary_encode()
+    late = live.column("bucket").to_numpy() == POSTPONED
+    at, partitions = encoded.indices.to_numpy()[late], encoded.dictionary.to_pylist()
+    rows = np.bincount(at, live.column("row_count").to_numpy()[late], len(partitions))
+    return {p: int(n) for p, n in zip(partitions, rows) if n}

@@ -118,6 +118,18 @@ class Staged:
         for c in self.changes:
             yield from ((c, e) for e in (*c.new_indexes, *c.compact_new_indexes))
 
+    def encode(self) -> bytes:
+        """JSON with a version, for `decode`: to send it to the process that commits, or to keep it in a checkpoint."""
+        from shoal.table.staged_bytes import encode
+
+        return encode(self)
+
+    @staticmethod
+    def decode(data: bytes | str) -> Staged:
+        from shoal.table.staged_bytes import decode
+
+        return decode(data)
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from shoal.lsm.lookup import LookupFiles
+    from shoal.table.committer import Committer
     from shoal.table.inspect import Inspect
     from shoal.table.maintain import Maintain
     from shoal.table.references import Branches, Tags
@@ -388,6 +389,13 @@ class Table:
         from shoal.table.replace_rows import drop_partitions
 
         return drop_partitions(self, partitions, missing_ok=missing_ok)
+
+    def committer(self, commit_user: str) -> Committer:
+        """Commits what writers of `commit_user`, here or in other processes, gave from `prepare`."""
+        from shoal.table.committer import Committer
+
+        check(self.schema.options, "write", has_primary_key=bool(self.primary_key))
+        return Committer(self, commit_user)
 
     def alter(self, changes: Sequence[Change] = (), **asked: Any) -> Table:
         """Change the schema; the table with the new one. This object keeps the old one.

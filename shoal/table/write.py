@@ -24,7 +24,7 @@ from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.table.append_buffer import AppendBuffer
 from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
-from shoal.table.buckets import UNAWARE, Group, Place, router_of
+from shoal.table.buckets import UNAWARE, Group, Place, Router, router_of
 from shoal.table.commit import Commit
 from shoal.table.full_compaction import FullCompactions
 from shoal.table.local_merge import LocalMerge
@@ -38,6 +38,7 @@ from shoal.table.rows import batches_of, conform
 from shoal.table.staged import Committed, Staged
 from shoal.table.upkeep import Keeper
 from shoal.table.write_buffer import KeyedBuffer
+from shoal.table.writer_state import BucketState, WriterState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,8 +56,18 @@ class Write:
     ...     w.commit(checkpoint=42)
     """
 
-    def __init__(self, table: Table, commit_user: str | None = None, *, ignore_previous: bool = False) -> None:
-        """`ignore_previous`: the rows replace what is there, so nothing of it is read (an overwrite)."""
+    def __init__(
+        self,
+        table: Table,
+        commit_user: str | None = None,
+        *,
+        ignore_previous: bool = False,
+        router: Router | None = None,
+    ) -> None:
+        """`ignore_previous`: the rows replace what is there, so nothing of it is read (an overwrite).
+
+        `router` places the rows, where it is not for the table's options to say.
+        """
         prefix = table.options.commit_user_prefix
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
@@ -67,7 +78,7 @@ class Write:
         self._budget = table.budget()
         self._kinds = RowKinds(table)
         batch = not self._named
-        self._router = router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
+        self._router = router or router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
         buffer = KeyedBuffer if table.primary_key else AppendBuffer
         self._buffer = buffer(table, self._router, self._budget, self)
         size = table.options.local_merge_buffer_size
@@ -156,6 +167,12 @@ class Write:
             rows = self._kinds.applied(rows, kind)
             if rows.num_rows:
                 self._local.add(rows) if self._local else self._buffer.add(rows)
+
+    def replay(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
+        """Rows as files hold them, a kind for each: they were checked when they came."""
+        rows = self._kinds.applied(rows, kinds)
+        if rows.num_rows:
+            self._buffer.add(rows)
 
     def _with_kind_field(self, batch: pa.RecordBatch, kind: int | pa.Array) -> pa.RecordBatch:
         """A verb says the kind where the table's `rowkind.field` is left out; where it is given, it decides."""
@@ -276,12 +293,15 @@ class Write:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
         compact: Literal["minor", "full"] | None = None,
+        wait: bool = False,
+        force_snapshot: bool = False,
     ) -> Committed:
         """Make everything written so far visible.
 
         `checkpoint` ids of a commit user ascend; committing one again is a no-op (`replayed`). Without one this is a
         batch commit, which also waits for the compaction it causes. `watermark` is in epoch milliseconds, `properties`
-        go into the snapshot, `compact` is that of `prepare`.
+        go into the snapshot, `compact` and `wait` are those of `prepare`. `force_snapshot` makes a snapshot even where
+        nothing changed.
         """
         if self._unclear is not None:
             return self._again(checkpoint)
@@ -289,10 +309,11 @@ class Write:
             self._drop()
             return Committed(replayed=True)
         full = self._full.due(checkpoint)
-        staged = self._prepare("full" if full else compact, checkpoint is None, watermark, properties)
+        staged = self._prepare("full" if full else compact, wait or checkpoint is None, watermark, properties)
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
-            committed = self._commit.commit(staged, identifier, force_snapshot=self._forced(identifier))
+            forced = force_snapshot or self._forced(identifier)
+            committed = self._commit.commit(staged, identifier, force_snapshot=forced)
         except CommitUnknown:
             self._unclear = (staged, identifier)
             raise
@@ -367,8 +388,7 @@ class Write:
         properties: Mapping[str, str] | None,
     ) -> Staged:
         self.flush()
-        for place, (new, deleted) in self._router.staged().items():
-            self._writers[place].add((), (), new, deleted)
+        self._stage_indexes()
         asked = {} if compact is None else dict.fromkeys(self._touched, compact)
         if compact == "full":
             for place in self._full.places() - set(asked):
@@ -380,6 +400,60 @@ class Write:
         compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
         drained = [c for w in writers if (c := w.drain()) is not None]
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
+
+    def _stage_indexes(self) -> None:
+        for place, (new, deleted) in self._router.staged().items():
+            self._writers[place].add((), (), new, deleted)
+
+    def state(self, *, wait: bool = False) -> WriterState:
+        """What this writer knows, for a successor's `restore`. Call it after `prepare`; this writer must stop then.
+
+        Rows that are buffered become files first, which are in the state. With `wait`, running compactions are waited
+        for; without, their work is lost, never their rows.
+        """
+        self.flush()
+        self._stage_indexes()
+        self._router.committed()
+        buckets = []
+        for place, w in self._writers.items():
+            w.wait(self._scheduler) if wait else w.collect()
+            pending = w.drain()
+            if pending is not None:
+                w.restage(pending)
+            modified = self._modified.get(place)
+            buckets.append(BucketState(*place, w.total_buckets, w.next_sequence, w.files, pending, modified))
+        return WriterState(self.commit_user, self._base, tuple(buckets))
+
+    def restore(self, state: WriterState) -> None:
+        """Go on where the writer of `state` stopped. Checkpoints that it prepared are to be committed first."""
+        if self._writers or self._buffer:
+            raise BadRequest(f"{self.table.name}: this writer has written already", hint="restore a new one")
+        if state.commit_user != self.commit_user:
+            raise BadRequest(
+                f"{self.table.name}: the state is of commit user '{state.commit_user}', this is '{self.commit_user}'",
+                hint="open the writer with that commit user",
+            )
+        latest = self._commit.refresh()
+        name = latest.index_manifest if latest else None
+        held = self.table.metadata.index_entries(name) if name else []
+        for b in state.buckets:
+            place = (b.partition, b.bucket)
+            indexes = [e for e in held if (e.partition, e.bucket) == place]
+            if b.pending is not None and b.pending.compact_new_indexes:
+                indexes = list(b.pending.compact_new_indexes)
+            group = Group(*place, np.empty(0, np.int64), b.total_buckets)
+            w = self._made(group, b.files, b.next_sequence, indexes)
+            if b.pending is not None:
+                w.restage(b.pending)
+            self._writers[place] = w
+            if b.modified is not None:
+                self._modified[place] = b.modified
+        self._base = state.base_snapshot
+
+    def abort(self, *staged: Staged) -> None:
+        """Delete the files of prepared values that will not be committed."""
+        for s in staged:
+            self._commit.abort(s)
 
     def _let_go(self) -> None:
         """Close writers of buckets that rest: all that they staged is committed, and no compaction runs."""

@@ -149,6 +149,9 @@ class KeyedBuffer:
         self._shelf = shelf_of(table)
         self._aside: dict[Place, tuple[Group, list[RunInput]]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._aside)
+
     def add(self, rows: pa.RecordBatch) -> None:
         self._waiting.add(rows)
         if not self._waiting.full:
