@@ -75,6 +75,10 @@ class Kind:
     def doings(self) -> list[str]:
         return [s.strip() for s in self.steps.split(",")]
 
+    @property
+    def expires(self) -> bool:
+        return "snapshot.num-retained.max" in self.options
+
     def key_of(self, row: Row) -> Key:
         return tuple(row[SCHEMA.names.index(c)] for c in self.key)
 
@@ -277,6 +281,8 @@ def run(kind: Kind, fault: Fault | None = None, on_failure: Callable[[MemoryStor
                 on_failure(inner)
             out.struck, store = store.struck, inner
         else:
+            if kind.expires:  # what the last commit could not do
+                opened(kind, inner).maintain.expire()
             if store is not inner:
                 out.mutations, out.struck = store.mutations, store.struck
     return out
@@ -286,7 +292,7 @@ def run(kind: Kind, fault: Fault | None = None, on_failure: Callable[[MemoryStor
 
 
 def opened(kind: Kind, store: MemoryStore) -> Table:
-    lake = Lake(store, clock=ManualClock(START), scheduler=ManualScheduler)
+    lake = Lake(store, clock=ManualClock(START + 86_400_000), scheduler=ManualScheduler)
     table = lake.table("d.t")
     return table.with_options(kind.reads) if kind.reads else table
 
@@ -358,7 +364,8 @@ def check_failure(kind: Kind) -> Callable[[MemoryStore], None]:
     """What must hold right after a process has died, before another one starts."""
 
     def look(store: MemoryStore) -> None:
-        assert list(missing(opened(kind, store))) == []
+        kept = [int(str(kind.options.get(f"{of}.num-retained.min", 0))) for of in ("snapshot", "changelog")]
+        assert list(missing(opened(kind, store), *kept)) == []
 
     return look
 

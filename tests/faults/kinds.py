@@ -8,7 +8,9 @@ from tests.faults.histories import Kind, added, first, partial
 SMALL = {"bucket": 1, "num-sorted-run.compaction-trigger": 3, "manifest.merge-min-count": 4}
 EXPIRES = {"snapshot.num-retained.min": 2, "snapshot.num-retained.max": 4, "snapshot.time-retained": "1 ms"}
 MIXED = "w, f, w, tag x, w, full, w, over a, w, compact, w, drop b, w"
-CHANGES = "w, f, w, w, w, full, w, w"
+CHANGES = "w, f, w, w, w, full, w, w, full"
+# where rows show once they are compacted, a death between a commit's two snapshots hides them until the next one
+LATE = "w, f, w, full, tag x, w, over a, w, compact, w, drop b, w, full"
 
 KINDS = [
     Kind("fixed buckets", {**SMALL, "bucket": 2}, MIXED),
@@ -30,7 +32,7 @@ KINDS = [
         "changelog.time-retained": "1 h"}, MIXED),
     Kind("full-compaction changelog", SMALL | {"changelog-producer": "full-compaction"}, CHANGES,
          changelog="full-compaction"),
-    Kind("deletion vectors", SMALL | {"deletion-vectors.enabled": True}, MIXED),
+    Kind("deletion vectors", SMALL | {"deletion-vectors.enabled": True}, LATE),
     Kind("deletion vectors and lookup", SMALL | {"deletion-vectors.enabled": True, "changelog-producer": "lookup"},
          CHANGES, changelog="lookup"),
     Kind("DELETE and UPDATE by key", SMALL, "w, w, delete, w, update, w, full, w"),

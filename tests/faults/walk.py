@@ -22,16 +22,20 @@ def cold(store: Store, name: str = "d.t") -> Table:
     return Lake(store, clock=ManualClock(), scheduler=ManualScheduler).table(name)
 
 
-def named(table: Table) -> Files:
-    """Paths below the table's folder, with their sizes; reads every metadata file on the way."""
+def named(table: Table, snapshots: int = 0, changelogs: int = 0) -> Files:
+    """Paths below the table's folder, with their sizes; reads every metadata file on the way.
+
+    With numbers, only what so many newest snapshots and changelogs need: an expiry may be under way.
+    """
     found: Files = {}
     branches = [(refs.branch(table, name), f"branch/branch-{name}/") for name in refs.branch_names(table.store)]
     for t, at in [(table, ""), *branches]:
         meta = t.metadata
-        for i in meta.snapshot_ids():
+        for i in meta.snapshot_ids()[-snapshots:]:
             found[f"{at}snapshot/snapshot-{i}"] = None
             _of(t, meta.snapshot(i), found, rows=True, changes=True)
-        for i in history.changelog_ids(meta):
+        newest = meta.latest_id() or 0
+        for i in [i for i in history.changelog_ids(meta) if not changelogs or i > newest - changelogs]:
             found[f"{at}changelog/changelog-{i}"] = None
             snap = history.History(meta, decoupled=True).find(i)
             assert snap is not None
@@ -76,10 +80,10 @@ def there(table: Table) -> Files:
     return {f.path: f.size for f in table.store.list("")}
 
 
-def missing(table: Table) -> Iterator[str]:
+def missing(table: Table, snapshots: int = 0, changelogs: int = 0) -> Iterator[str]:
     """Files that are referred to and are not there, or are not what was written."""
     have = there(table)
-    for path, size in named(table).items():
+    for path, size in named(table, snapshots, changelogs).items():
         if path not in have:
             yield f"{path} is gone"
         elif size is not None and have[path] != size:
