@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -115,6 +115,8 @@ def add_file(store: Store, path: str, data: bytes | memoryview) -> None:
         sink.close()
     except ShoalError:
         sink.abort()
+        with suppress(ShoalError):
+            store.delete(path)  # the store may have kept it and lost the answer
         raise
 
 

@@ -99,6 +99,10 @@ def batch(kind: Kind, step: int) -> tuple[Rows, Rows]:
     return rows, gone
 
 
+def as_table(rows: Rows) -> pa.Table:
+    return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(zip(*rows), SCHEMA)], schema=SCHEMA)
+
+
 def replacement(step: int, dt: str) -> Rows:
     return [(dt, i, step * 10 + i, i) for i in (1, 7)]
 
@@ -162,9 +166,6 @@ class Process:
         self.table: Table = self.lake.table("d.t")
         self.writer: Any = None
 
-    def data(self, rows: Rows) -> pa.Table:
-        return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(zip(*rows), SCHEMA)], schema=SCHEMA)
-
     def step(self, n: int) -> None:
         self.clock.sleep(max(0, START + n * 60_000 - self.clock.now_ms()) / 1000)
         what, _, name = self.kind.doings[n].partition(" ")
@@ -176,12 +177,12 @@ class Process:
         w = self.writer
         rows, gone = batch(self.kind, n)
         add = w.upsert if self.kind.key else w.append
-        add(self.data(rows[:2]))
+        add(as_table(rows[:2]))
         if flushed:
             w.flush()
-        add(self.data(rows[2:]))
+        add(as_table(rows[2:]))
         if gone:
-            w.delete(self.data(gone).select([*dict.fromkeys([*self.kind.key, *self.kind.partitions])]))
+            w.delete(as_table(gone).select([*dict.fromkeys([*self.kind.key, *self.kind.partitions])]))
         w._scheduler.run_pending()
         try:
             w.commit(checkpoint=n + 1)
@@ -198,7 +199,7 @@ class Process:
         self.table.maintain.compact(full=True)
 
     def do_over(self, n: int, name: str) -> None:
-        self.table.overwrite(self.data(replacement(n, name)), {"dt": name}, dynamic=False)
+        self.table.overwrite(as_table(replacement(n, name)), {"dt": name}, dynamic=False)
 
     def do_drop(self, n: int, name: str) -> None:
         self.table.drop_partitions([{"dt": name}], missing_ok=True)
@@ -330,11 +331,16 @@ def check(kind: Kind, done: Run, what: str) -> None:
         told(kind, table, done.failed_at, what)
 
 
-def told(kind: Kind, table: Table, failed_at: int | None, what: str) -> None:
-    """The stream of changes, folded, equals the rows after every checkpoint; no change is told twice or left out."""
+def told(
+    kind: Kind, table: Table, failed_at: int | None, what: str, states: list[Any] | None = None, each: bool = True
+) -> None:
+    """The stream of changes, folded, equals the rows after every checkpoint; no change is told twice or left out.
+
+    Without `each` it equals them at the end: what a death made late may be told later.
+    """
     meta = table.metadata
     rows: dict[Key, Row] = {}
-    states = after_each(kind)
+    states = states or after_each(kind)
     ids = meta.snapshot_ids()
     for i in ids:
         snap = meta.snapshot(i)
@@ -350,7 +356,7 @@ def told(kind: Kind, table: Table, failed_at: int | None, what: str) -> None:
                     assert key not in rows, where
                     rows[key] = row
         last = i == ids[-1] or meta.snapshot(i + 1).commit_identifier != snap.commit_identifier
-        if snap.commit_user == USER and last and failed_at != snap.commit_identifier - 1:
+        if each and snap.commit_user == USER and last and failed_at != snap.commit_identifier - 1:
             assert rows == states[snap.commit_identifier], f"{what}: snapshot {i}"
     assert rows == states[-1], what
 
