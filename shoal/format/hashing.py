@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.errors import BadRequest, Unsupported
+from shoal.format.instants import parts
 from shoal.format.row import bitset_width, is_wide
 from shoal.format.types import DataType
 
@@ -155,17 +156,8 @@ def _ints(c: pa.Array) -> Ints:
 
 def _timestamp_parts(c: pa.Array) -> tuple[Ints, Ints]:
     """Milliseconds (floor) and the nanoseconds within the millisecond."""
-    v = _ints(c).astype(np.int64)
-    match c.type.unit:
-        case "s":
-            return v * 1000, np.zeros(len(v), np.int64)
-        case "ms":
-            return v, np.zeros(len(v), np.int64)
-        case "us":
-            ms = np.floor_divide(v, 1000)
-            return ms, (v - ms * 1000) * 1000
-    ms = np.floor_divide(v, 1_000_000)
-    return ms, v - ms * 1_000_000
+    seconds, nanos = parts(c)
+    return seconds * 1000 + nanos // 1_000_000, nanos % 1_000_000
 
 
 def _split64(v: Ints) -> tuple[Words, Words]:

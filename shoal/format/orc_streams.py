@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shoal.format.byte_columns import Array, decimal_words, wide_varints, zigzag
-from shoal.format.instants import NANOS
-from shoal.format.row import UNIT_NS
+from shoal.format.instants import parts
 from shoal.format.varint import unsigned, varint
 
 if TYPE_CHECKING:
@@ -123,16 +122,12 @@ def bits(v: Array) -> bytes:
 
 
 def timestamps(a: pa.Array) -> tuple[bytes, bytes]:
-    """(seconds, nanoseconds) streams of a timestamp array without nulls, in UTC.
+    """(seconds, nanoseconds) streams of timestamps or decimal seconds without nulls, in UTC.
 
     ORC stores seconds cut towards 1970 and readers put that right by the nanoseconds, but for the last second before
     1970: as with Java's writer it comes back as the first second after.
     """
-    import pyarrow as pa
-
-    units = a.view(pa.int64()).to_numpy()
-    per = NANOS // UNIT_NS[a.type.unit]
-    seconds, nanos = units // per, units % per * UNIT_NS[a.type.unit]
+    seconds, nanos = parts(a)
     seconds = seconds + ((seconds < 0) & (nanos > 999_999))
     return integers(seconds - _BASE, signed=True), integers(_short_nanos(nanos), signed=False)
 

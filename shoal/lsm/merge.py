@@ -328,11 +328,11 @@ def merge_unsorted(table: pa.Table, rules: Rules) -> Iterator[pa.RecordBatch]:
         yield fold_ordered(versions, begins, rules)
 
 
-def sort_unsorted(table: pa.Table, rules: Rules) -> Iterator[pa.RecordBatch]:
-    """All rows by key, the versions of a key in their order; a batch holds all versions of its keys."""
+def sort_unsorted(table: pa.Table, rules: Rules, rows: int = _BLOCK_ROWS) -> Iterator[pa.RecordBatch]:
+    """All rows by key, the versions of a key in their order; a batch holds all versions of its keys, `rows` or so."""
     _keep_freed_memory()
     order, first = sequenced_order([table], key_words([table], rules.keys), rules)
-    for versions, begins in _blocks(table, order, first):
+    for versions, begins in _blocks(table, order, first, rows):
         yield from _cut_between_keys(versions, begins)
 
 
@@ -360,10 +360,10 @@ def fold_ordered(table: pa.Table, first: Array, rules: Rules) -> pa.RecordBatch:
     return out
 
 
-def _blocks(table: pa.Table, order: Array, first: Array) -> Iterator[tuple[pa.Table, Array]]:
+def _blocks(table: pa.Table, order: Array, first: Array, rows: int = _BLOCK_ROWS) -> Iterator[tuple[pa.Table, Array]]:
     """The rows in this order, whole keys at a time, and which of them begin a key."""
     begins = np.flatnonzero(first)
-    at = np.searchsorted(begins, np.arange(0, len(first), _BLOCK_ROWS))
+    at = np.searchsorted(begins, np.arange(0, len(first), rows))
     cuts = np.unique(np.append(begins[at[at < len(begins)]], len(first)))
     for a, b in pairwise(cuts.tolist()):
         yield table.take(_indices(order[a:b])).combine_chunks(), first[a:b]

@@ -6,7 +6,8 @@ Invariant: what comes out has been checked like rows that a user writes: types, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from shoal.errors import BadRequest, near
 from shoal.table.rows import conform
+from shoal.table.where import columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,12 +103,34 @@ def holds(condition: pc.Expression | Compute | None, rows: pa.RecordBatch) -> Ma
     return mask
 
 
-def assigned(table: Table, given: Mapping[str, Any], rows: pa.RecordBatch, keep: bool = True) -> pa.RecordBatch:
-    """The table's columns of `rows` with the given ones replaced; without `keep`, columns not given are left out."""
+def inputs_of(table: Table, values: Iterable[object], beside: pa.Schema | None = None) -> list[str]:
+    """The columns of the table that values and conditions look at; `beside` are columns of something else."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    schema = pa.schema([*table.readable_schema, *(beside or ())])
+    found: set[str] = set()
+    for value in values:
+        if isinstance(value, pc.Expression):
+            found.update(columns_of(value.is_valid(), schema))  # a filter, whatever the type of the value
+        elif callable(value):
+            found.update(table.schema.names)
+    return [n for n in table.readable if n in found]
+
+
+def assigned(
+    table: Table, given: Mapping[str, Any], rows: pa.RecordBatch, keep: bool = True, only: Collection[str] | None = None
+) -> pa.RecordBatch:
+    """The table's columns of `rows` with the given ones replaced; without `keep`, columns not given are left out.
+
+    With `only`, these columns alone: what comes out has no others.
+    """
     import pyarrow as pa
 
     arrays, names = [], []
     for f in table.arrow_schema:
+        if only is not None and f.name not in only:
+            continue
         if f.name in given:
             arrays.append(value_of(given[f.name], rows, f, table.name))
         elif keep:
@@ -114,4 +138,7 @@ def assigned(table: Table, given: Mapping[str, Any], rows: pa.RecordBatch, keep:
         else:
             continue
         names.append(f.name)
-    return conform(pa.RecordBatch.from_arrays(arrays, names=names), table.schema, table.name)
+    schema = table.schema
+    if only is not None:
+        schema = replace(schema, fields=tuple(f for f in schema.fields if f.name in only))
+    return conform(pa.RecordBatch.from_arrays(arrays, names=names), schema, table.name)

@@ -17,7 +17,7 @@ import numpy as np
 
 from shoal.budget import Budget
 from shoal.errors import BadRequest, NotFound
-from shoal.lsm.merge import DELETE, KIND
+from shoal.lsm.merge import DELETE, INSERT, KIND, UPDATE_AFTER
 from shoal.table.buckets import UNAWARE, Group, Indexes, Newest, Place, Rows, groups_of, partitions_of
 from shoal.table.key_index import KeyIndex, Keys, fingerprints
 from shoal.table.partition_counts import Leaving, PartitionCounts
@@ -157,7 +157,7 @@ class CrossPartitionRouter:
                 kept = np.flatnonzero(~elsewhere)
                 rows, target, into = rows.take(kept), target[kept], into[kept]
         elif elsewhere.any():
-            rows = self._moved(rows, elsewhere, target)
+            rows = _inserted(self._moved(rows, elsewhere, target), elsewhere)
         return rows, self._groups(target, into)
 
     def _moving(
@@ -300,3 +300,16 @@ class _Runs:
 
 def _places(partition: Any, bucket: Any) -> Any:
     return (partition << _BUCKET_BITS) | bucket
+
+
+def _inserted(rows: pa.Table, which: Rows) -> pa.Table:
+    """+U as +I in these rows, as Java's rows come out of ProjectToRowFunction.
+
+    There a -D becomes +I as well, and what was to be taken back is added; that is not done here.
+    """
+    import pyarrow as pa
+
+    i = rows.schema.get_field_index(KIND)
+    kinds = rows.column(KIND).to_numpy().astype(np.int8)
+    kinds = np.where(which & (kinds == UPDATE_AFTER), np.int8(INSERT), kinds)
+    return rows.set_column(i, rows.schema.field(i), pa.array(kinds))

@@ -86,7 +86,7 @@ def _by_key(table: Table, scan: Scan, only: Any, by: By) -> Changed:
         if not count:
             return Changed(table.name)
         committed = commit.commit(staged, by.identifier, operation="DELETE")
-    return Changed(table.name, deleted=count, snapshot=committed.snapshots[-1])
+    return by.finished(table, committed, deleted=count)
 
 
 def _truncate(table: Table, partitions: list[dict[str, object]] | None, by: By) -> Changed:
@@ -94,7 +94,7 @@ def _truncate(table: Table, partitions: list[dict[str, object]] | None, by: By) 
     if commit.refresh() is None:
         return Changed(table.name)
     made = commit.truncate(partitions, by.identifier)
-    return Changed(table.name, deleted=None, snapshot=made.snapshots[-1])
+    return by.finished(table, made, deleted=None)
 
 
 def _drop(table: Table, scan: Scan, by: By) -> Changed:

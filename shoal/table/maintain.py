@@ -84,26 +84,34 @@ class Maintain:
     def __init__(self, table: Table) -> None:
         self.table = table
 
-    def compact(self, *, full: bool = False, dry_run: bool = False) -> CompactionReport:
+    def compact(
+        self,
+        *,
+        full: bool = False,
+        dry_run: bool = False,
+        commit_user: str | None = None,
+        checkpoint: int | None = None,
+    ) -> CompactionReport:
         """Compact every bucket that needs it; with `full` everything goes to the highest level.
 
         Tables without a primary key: small files become larger ones; without buckets `full` makes no difference.
-        Postponed rows get their buckets.
-        With `dry_run` nothing is written. `Conflict` when another writer compacted the same files meanwhile.
+        Postponed rows get their buckets. With `dry_run` nothing is written. `Conflict` when another writer compacted
+        the same files meanwhile. A job that compacts again and again gives its `commit_user` and the `checkpoint`.
         """
         table = self.table
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
         if not table.primary_key:
             from shoal.table.append_compact import compact_append
 
-            return compact_append(table, full=full, dry_run=dry_run)
+            return compact_append(table, full=full, dry_run=dry_run, commit_user=commit_user, checkpoint=checkpoint)
         if table.options.bucket == POSTPONED:
             from shoal.table.postpone_compact import compact_postponed
 
             return compact_postponed(table, full=full, dry_run=dry_run)
         # compaction is what this is for, whatever the table's own writers do
         table = table.with_schema(replace(table.schema, options={**table.schema.options, "write-only": "false"}))
-        commit = Commit(table, new_uuid(table), table.rng)
+        identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
+        commit = Commit(table, commit_user or new_uuid(table), table.rng)
         newest = commit.refresh()
         buckets = _buckets(table, newest) if newest else ()
         if newest is None or dry_run:
@@ -137,9 +145,9 @@ class Maintain:
             raise
         if not changes:
             return CompactionReport(table.name, tuple(planned))
-        committed = commit.commit(Staged(tuple(changes), newest.id), BATCH_IDENTIFIER)
+        committed = commit.commit(Staged(tuple(changes), newest.id), identifier)
         # as Java: the job that compacts a write-only table also does its upkeep
-        committed = Keeper(table).after(committed, BATCH_IDENTIFIER)
+        committed = Keeper(table).after(committed, identifier)
         return CompactionReport(
             table.name,
             tuple(planned),

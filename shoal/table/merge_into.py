@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from shoal.errors import BadRequest, near
 from shoal.options import check
-from shoal.table.assignments import Compute, Mask, assigned, check_columns, holds
+from shoal.table.assignments import Compute, Mask, assigned, check_columns, holds, inputs_of
 from shoal.table.delete import refuse_engine
-from shoal.table.row_changes import ALONE, By, Change, Changed, Decision, change_rows, refuse_data_evolution
+from shoal.table.row_changes import ALONE, By, Change, Changed, Decision, change_rows
 from shoal.table.rows import batches_of
 from shoal.table.update import places_rows, refuse_update
 
@@ -94,7 +94,10 @@ def merge(
 
 
 def merge_clauses(table: Table, source: Any, on: On, clauses: Clauses, by: By = ALONE) -> Changed:
-    """Merge by clauses. `on` names the key columns: of both sides, or those of the table with the source's."""
+    """Merge by clauses. `on` names the key columns: of both sides, or those of the table with the source's.
+
+    A row-tracking table may be matched by `_ROW_ID`.
+    """
     check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
     rows = _source(table, source)
     pairs = _pairs(table, rows, on)
@@ -102,11 +105,7 @@ def merge_clauses(table: Table, source: Any, on: On, clauses: Clauses, by: By = 
     joined = _Joined(table, rows, pairs, clauses)
     if table.primary_key:
         return _by_key(table, joined, by)
-    refuse_data_evolution(table, "MERGE")
-    updates = [c.values for c in (*clauses.matched, *clauses.not_matched_by_source) if c.values is not None]
-    change = Change(
-        joined.probe_columns, joined.touched, joined.decide, moves=any(places_rows(table, u) for u in updates)
-    )
+    change = joined.change
 
     def insert(w: Write) -> int:
         new = joined.inserts()
@@ -116,7 +115,7 @@ def merge_clauses(table: Table, source: Any, on: On, clauses: Clauses, by: By = 
 
     if not (clauses.matched or clauses.not_matched_by_source):
         joined.look_up()  # nothing of the table changes: its rows only say which source rows are new
-        change = Change((), lambda batch: np.zeros(batch.num_rows, np.bool_))
+        change = Change((), lambda batch: np.zeros(batch.num_rows, np.bool_), drops=False)
     return change_rows(table, joined.scan, change, "MERGE", insert, by)
 
 
@@ -137,7 +136,7 @@ def _pairs(table: Table, source: pa.Table, on: On) -> dict[str, str]:
     if not pairs:
         raise BadRequest(f"{table.name}: MERGE needs columns to match by", hint="e.g. on='id'")
     for mine, theirs in pairs.items():
-        for name, names, where in ((mine, table.schema.names, table.name), (theirs, source.column_names, "the source")):
+        for name, names, where in ((mine, [*table.readable], table.name), (theirs, source.column_names, "the source")):
             if name not in names:
                 raise BadRequest(f"{where} has no column '{name}' to match by", hint=near(name, names))
     return pairs
@@ -177,6 +176,25 @@ class _Joined:
         self._pairs = pairs
         self._index = _KeyIndex(table, self.source, pairs)
         self._met = np.zeros(source.num_rows, np.bool_)
+        every = (*clauses.matched, *clauses.not_matched_by_source)
+        self._updates = [c.values for c in every if c.values is not None]
+        named = {n for u in self._updates for n in u}
+        self._writes = [n for n in table.schema.names if n in named]
+
+    @property
+    def change(self) -> Change:
+        """What becomes of the table's rows."""
+        import pyarrow as pa
+
+        table = self.table
+        every = (*self.clauses.matched, *self.clauses.not_matched_by_source)
+        beside = pa.schema([pa.field(SOURCE + f.name, f.type) for f in self.source.schema])
+        values = [v for u in self._updates for v in u.values()]
+        return Change(
+            self.probe_columns, self.touched, self.decide, moves=any(places_rows(table, u) for u in self._updates),
+            reads=inputs_of(table, [*values, *(c.condition for c in every)], beside) if table.data_evolution else (),
+            writes=self._writes if table.data_evolution else (), drops=any(c.values is None for c in every),
+        )  # fmt: skip
 
     @property
     def probe_columns(self) -> list[str]:
@@ -240,7 +258,8 @@ class _Joined:
                 drop |= taken
             elif taken.any():
                 change |= taken
-                parts.append(assigned(self.table, c.values, both.filter(pa.array(taken))))
+                only = self._writes if self.table.data_evolution else None
+                parts.append(assigned(self.table, c.values, both.filter(pa.array(taken)), only=only))
                 places.append(np.flatnonzero(taken))
         if not parts:
             return Decision(drop, change)
@@ -282,7 +301,7 @@ class _KeyIndex:
         self._steps: list[tuple[pa.Array, NDArray[np.int64]]] = []  # values of a column, numbers of keys up to it
         group = np.zeros(source.num_rows, np.int64)
         for mine, theirs in pairs.items():
-            kind = table.arrow_schema.field(mine).type
+            kind = table.readable_schema.field(mine).type
             try:
                 column = _one(source.column(theirs).cast(kind))
                 values = pc.unique(column.drop_null())
@@ -367,4 +386,4 @@ def _by_key(table: Table, joined: _Joined, by: By) -> Changed:
         if not (deleted or updated or new.num_rows):
             return Changed(table.name)
         committed = commit.commit(staged, by.identifier, operation="MERGE")
-    return Changed(table.name, deleted, updated, new.num_rows, committed.snapshots[-1])
+    return by.finished(table, committed, deleted=deleted, updated=updated, inserted=new.num_rows)

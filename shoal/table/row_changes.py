@@ -25,11 +25,13 @@ from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.rolling import RollingWriter
 from shoal.table.append_compact import SequenceBounds, vectors_of
 from shoal.table.assignments import Mask
+from shoal.table.column_changes import change_columns, check_changes
 from shoal.table.commit import Commit
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.row_tracking import ROW_ID, STORED, TRACKED, fill
 from shoal.table.runs import BucketFiles
-from shoal.table.staged import BucketChanges, Staged
+from shoal.table.staged import BucketChanges, Committed, Staged
+from shoal.table.upkeep import Keeper, Upkeep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,12 +58,24 @@ class Change:
     """Which rows are touched, told from few columns, and what becomes of them, told from all.
 
     Without `decide` every touched row goes. `moves` says that a changed row may belong to another partition or bucket.
+    Of tables whose rows lie in several files only the columns `reads` are given to `decide`, and what it makes has the
+    columns `writes` alone; `drops` says that rows may go.
     """
 
     columns: Sequence[str]
     touched: Callable[[pa.RecordBatch], Mask]
     decide: Callable[[pa.RecordBatch], Decision] | None = None
     moves: bool = False
+    reads: Sequence[str] = ()
+    writes: Sequence[str] = ()
+    drops: bool = True
+
+    def decided(self, rows: pa.RecordBatch) -> Decision:
+        """What becomes of rows."""
+        if self.decide is not None:
+            return self.decide(rows)
+        gone = self.touched(rows)
+        return Decision(gone, np.zeros(len(gone), np.bool_))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,8 @@ class Changed:
     updated: int = 0
     inserted: int = 0
     snapshot: int | None = None
+    upkeep: Upkeep | None = None
+    """What was done after the commit; its failures never fail the change."""
 
     def __str__(self) -> str:
         if self.snapshot is None:
@@ -82,7 +98,9 @@ class Changed:
         return f"{self.table}: snapshot {self.snapshot}, {said or 'whole partitions dropped'}"
 
     def to_dict(self) -> dict[str, object]:
-        return {n: getattr(self, n) for n in self.__slots__}
+        out = {n: getattr(self, n) for n in self.__slots__}
+        out["upkeep"] = None if self.upkeep is None else self.upkeep.to_dict()
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +117,24 @@ class By:
     def commit(self, table: Table) -> Commit:
         return Commit(table, self.commit_user or new_uuid(table), table.rng)
 
+    def finished(
+        self, table: Table, committed: Committed, *, deleted: int | None = 0, updated: int = 0, inserted: int = 0
+    ) -> Changed:
+        """What a committed change did, after the upkeep that follows every commit."""
+        done = Keeper(table).after(committed, self.identifier)
+        return Changed(table.name, deleted, updated, inserted, done.snapshots[-1], done.upkeep)
+
 
 ALONE = By()
 
 
 @dataclass(slots=True)
-class _Made:
+class Made:
     """What has been written so far."""
 
     changes: list[BucketChanges] = field(default_factory=list)
     deleted: int = 0
     updated: int = 0
-
-
-def refuse_data_evolution(table: Table, what: str) -> None:
-    """`Unsupported` for tables whose rows lie in several files."""
-    if table.data_evolution:
-        raise Unsupported(
-            f"{table.name}: {what} on a table with 'data-evolution.enabled' is not supported yet",
-            hint=f"{what} in Spark does it",
-        )
 
 
 def change_rows(
@@ -130,7 +146,9 @@ def change_rows(
     by: By = ALONE,
 ) -> Changed:
     """Carry out a change of the rows that `scan` may find, and commit it with what `insert` adds."""
-    refuse_data_evolution(table, operation)
+    evolution = table.data_evolution
+    if evolution:
+        check_changes(table, change, operation)
     tracked = table.options.row_tracking
     if tracked and change.moves:
         raise Unsupported(
@@ -139,11 +157,14 @@ def change_rows(
         )
     commit = by.commit(table)
     writer_table = table.with_options({"write-only": True})
-    made = _Made()
+    made = Made()
     with writer_table.write() as w:
         try:
-            for split in scan.plan().splits:
-                _split(scan, split, change, made, w)
+            if evolution:
+                change_columns(scan, change, made)
+            else:
+                for split in scan.plan().splits:
+                    _split(scan, split, change, made, w)
             inserted = insert(w) if insert is not None else 0
             made.changes += w.prepare(wait=True).changes
         except BaseException:
@@ -153,11 +174,13 @@ def change_rows(
         return Changed(table.name)
     base = scan.snapshot
     staged = Staged(tuple(made.changes), base.id if base is not None else 0)
-    committed = commit.commit(staged, by.identifier, operation=operation)
-    return Changed(table.name, made.deleted, made.updated, inserted, committed.snapshots[-1])
+    committed = commit.commit(
+        staged, by.identifier, operation=operation, rows_from=base.id if evolution and base is not None else None
+    )
+    return by.finished(table, committed, deleted=made.deleted, updated=made.updated, inserted=inserted)
 
 
-def _split(scan: Scan, split: Split, change: Change, made: _Made, w: Write) -> None:
+def _split(scan: Scan, split: Split, change: Change, made: Made, w: Write) -> None:
     """Change the rows of one bucket."""
     table = scan.table
     if table.options.deletion_vectors:
@@ -171,13 +194,13 @@ def _split(scan: Scan, split: Split, change: Change, made: _Made, w: Write) -> N
             made.changes.append(replace(gone, new_files=tuple(new)))
 
 
-def _rewritten(scan: Scan, split: Split, file: DataFile, change: Change, made: _Made, w: Write) -> list[DataFile]:
+def _rewritten(scan: Scan, split: Split, file: DataFile, change: Change, made: Made, w: Write) -> list[DataFile]:
     """The file without the rows that go, and with those that changed in their places."""
     table = scan.table
     out = _Output(table, split, file.min_sequence, file.file_size)
     try:
         for _, rows in _live(scan, split, file, _all_columns(table)):
-            drop, update, changed = _decided(change, rows)
+            drop, update, changed = change.decided(rows)
             made.deleted += int(drop.sum())
             made.updated += int(update.sum())
             if changed is not None and change.moves:
@@ -216,7 +239,7 @@ def _with_ids(rows: pa.RecordBatch, update: Mask, changed: pa.RecordBatch, table
     return pa.RecordBatch.from_arrays([*changed.columns, ids, pa.nulls(len(ids), pa.int64())], schema=rows.schema)
 
 
-def _marked(scan: Scan, split: Split, change: Change, made: _Made, w: Write) -> None:
+def _marked(scan: Scan, split: Split, change: Change, made: Made, w: Write) -> None:
     """Mark rows as deleted, and append what changed rows become."""
     from shoal.table.deletion_writer import vectors_of as vectors
 
@@ -233,7 +256,7 @@ def _marked(scan: Scan, split: Split, change: Change, made: _Made, w: Write) -> 
                 continue
             found = [np.empty(0, np.int64)]
             for at, rows in _live(scan, split, file, columns):
-                drop, update, changed = _decided(change, rows)
+                drop, update, changed = change.decided(rows)
                 made.deleted += int(drop.sum())
                 made.updated += int(update.sum())
                 found.append(at[drop | update])
@@ -263,13 +286,6 @@ def _marked(scan: Scan, split: Split, change: Change, made: _Made, w: Write) -> 
             split.partition, split.bucket, total, tuple(new_files), new_indexes=tuple(new), deleted_indexes=tuple(old)
         )
     )
-
-
-def _decided(change: Change, rows: pa.RecordBatch) -> Decision:
-    if change.decide is not None:
-        return change.decide(rows)
-    gone = change.touched(rows)
-    return Decision(gone, np.zeros(len(gone), np.bool_))
 
 
 def _all_columns(table: Table) -> list[str]:

@@ -110,7 +110,7 @@ def kind_array(kinds: pa.Array | Sequence[int] | Sequence[str], table: str) -> p
         ) from err
     if texts:
         return of_texts(array, f"{table}: a row kind")
-    if array.null_count or not pc.all(pc.is_in(array, pa.array([0, 1, 2, 3], pa.int8()))).as_py():
+    if array.null_count or not pc.all(pc.is_in(array, pa.array([0, 1, 2, 3], pa.int8())), min_count=0).as_py():
         raise BadRequest(f"{table}: a row kind is not one of 0 +I, 1 -U, 2 +U, 3 -D")
     return array
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.errors import BadRequest, Unsupported
 from shoal.options import check
-from shoal.table.assignments import Compute, Mask, assigned, check_columns, columns_read, filtered, holds
+from shoal.table.assignments import Compute, Mask, assigned, check_columns, columns_read, filtered, holds, inputs_of
 from shoal.table.row_changes import ALONE, By, Change, Changed, Decision, change_rows
 
 if TYPE_CHECKING:
@@ -41,15 +41,20 @@ def update(
         refuse_update(table, set)
         return _by_key(table, scan, set, only, by)
 
+    writes = [n for n in table.schema.names if n in set] if table.data_evolution else None
+
     def decide(rows: pa.RecordBatch) -> Decision:
         import pyarrow as pa
 
         mask: Mask = holds(only, rows)
         old = rows.filter(pa.array(mask))
-        return Decision(np.zeros(len(mask), np.bool_), mask, assigned(table, set, old))
+        return Decision(np.zeros(len(mask), np.bool_), mask, assigned(table, set, old, only=writes))
 
     columns = columns_read(table, scan, only)
-    change = Change(columns, lambda rows: holds(only, rows), decide, moves=places_rows(table, set))
+    change = Change(
+        columns, lambda rows: holds(only, rows), decide, moves=places_rows(table, set),
+        reads=inputs_of(table, set.values()) if table.data_evolution else (), writes=writes or (), drops=False,
+    )  # fmt: skip
     return change_rows(table, scan, change, "UPDATE", by=by)
 
 
@@ -87,4 +92,4 @@ def _by_key(table: Table, scan: Scan, values: Mapping[str, Any], only: Any, by: 
         if not count:
             return Changed(table.name)
         committed = commit.commit(staged, by.identifier, operation="UPDATE")
-    return Changed(table.name, updated=count, snapshot=committed.snapshots[-1])
+    return by.finished(table, committed, updated=count)

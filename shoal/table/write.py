@@ -316,7 +316,7 @@ class Write:
             self._drop()
             return Committed(replayed=True)
         full = self._full.due(checkpoint)
-        staged = self._prepare("full" if full else compact, wait or checkpoint is None, watermark, properties)
+        staged = self._prepare("every" if full else compact, wait or checkpoint is None, watermark, properties)
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
             forced = force_snapshot or self._forced(identifier)
@@ -410,7 +410,7 @@ class Write:
         for; `compact` starts one in every bucket written since the last checkpoint, and waits.
         """
         full = checkpoint is not None and self._full.due(checkpoint)
-        staged = self._prepare("full" if full else compact, wait, watermark, properties)
+        staged = self._prepare("every" if full else compact, wait, watermark, properties)
         self._full.committed(self._touched, full=full)
         self._touched = set()
         if checkpoint is not None:
@@ -422,20 +422,22 @@ class Write:
 
     def _prepare(
         self,
-        compact: Literal["minor", "full"] | None,
+        compact: Literal["minor", "full", "every"] | None,
         wait: bool,
         watermark: int | None,
         properties: Mapping[str, str] | None,
     ) -> Staged:
+        """`every`: in full, those too that were written at earlier checkpoints and not compacted since."""
         self.flush()
         self._stage_indexes()
-        asked = {} if compact is None else dict.fromkeys(self._touched, compact)
-        if compact == "full":
+        how: Literal["minor", "full"] = "minor" if compact == "minor" else "full"
+        asked = {} if compact is None else dict.fromkeys(self._touched, how)
+        if compact == "every":
             for place in self._full.places() - set(asked):
                 group = self._group_of(*place)
                 if group is not None:
                     self._found(group)
-                    asked[place] = compact
+                    asked[place] = how
         writers = list(self._writers.values())
         compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
         drained = [c for w in writers if (c := w.drain()) is not None]

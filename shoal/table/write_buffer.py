@@ -54,8 +54,10 @@ _SHARE_ALL = 0.4
 _MOST = 3 << 29
 # Below this many rows, threads cost more than they give.
 _PARALLEL_ROWS = 100_000
-# Rows of a batch that is put aside.
-_SPILLED_ROWS = 8_192
+# Rows of a batch that is put aside. A merge holds one batch of each run: as wide as rows are, as many as it may have
+# runs, these are a small part of the budget.
+_SPILLED_ROWS = (64, 8_192)
+_SPILLED_SHARE = 0.1 / 50
 
 
 class Buckets(Protocol):
@@ -179,12 +181,15 @@ class KeyedBuffer:
     def _spill(self) -> None:
         rows, groups = self._waiting.placed()
         words = self._words(rows)
+        share = self._budget.total * _SPILLED_SHARE / max(1.0, self._waiting.bytes / max(1, rows.num_rows))
+        most = int(min(_SPILLED_ROWS[1], max(_SPILLED_ROWS[0], share)))
         aside = []
         for group in groups:
             first = self._buckets.writer(group).take_sequences(len(group.rows))
             unique = self._folds_early and group.bucket != POSTPONED
-            batches = self._sorted(rows, group, first, words)
-            kept = self._shelf.put(_small(batches) if unique else batches)
+            batches = self._sorted(rows, group, first, words, most)
+            # the versions of a key stay in one batch
+            kept = self._shelf.put(_small(batches, most) if unique else batches)
             numbers = (first, first + len(group.rows) - 1)
             run = RunInput(kept.open, kept.bytes / max(1, kept.rows), numbers, kept.rows, unique)
             aside.append((group, run))
@@ -194,10 +199,12 @@ class KeyedBuffer:
             place = (group.partition, group.bucket)
             self._aside.setdefault(place, (group, []))[1].append(run)
 
-    def _sorted(self, rows: pa.Table, group: Group, first: int, words: Words | None) -> Iterator[pa.RecordBatch]:
+    def _sorted(
+        self, rows: pa.Table, group: Group, first: int, words: Words | None, most: int
+    ) -> Iterator[pa.RecordBatch]:
         if group.bucket == POSTPONED or self._folds_early:
             return self._merged(rows, group, first, words)
-        return sort_unsorted(numbered(rows, group, first), self._rules)
+        return sort_unsorted(numbered(rows, group, first), self._rules, most)
 
     # ---- to files
 
@@ -225,7 +232,7 @@ class KeyedBuffer:
         def job(group: Group, runs: Sequence[RunInput]) -> _Job:
             def batches(budget: Budget) -> Iterator[pa.RecordBatch]:
                 if group.bucket == POSTPONED:
-                    return (b for run in runs for b in run.open(_SPILLED_ROWS))
+                    return (b for run in runs for b in run.open(BATCH_ROWS))
                 if self._raw:
                     return order_runs(runs, self._rules, budget)
                 columns = [*self._table.schema.names, SEQUENCE, "_VALUE_KIND"]
@@ -324,11 +331,11 @@ def numbered(rows: pa.Table, group: Group, first: int) -> pa.Table:
     return part.append_column(SEQUENCE, pa.array(np.arange(first, first + len(group.rows))))
 
 
-def _small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _small(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that a merge of many runs can hold one of each."""
     for batch in batches:
-        for at in range(0, batch.num_rows, _SPILLED_ROWS):
-            yield batch.slice(at, _SPILLED_ROWS)
+        for at in range(0, batch.num_rows, rows):
+            yield batch.slice(at, rows)
 
 
 def each(

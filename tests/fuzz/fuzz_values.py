@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
@@ -40,6 +41,10 @@ def scalar(value: Any, t: DataType, arrow: pa.DataType) -> pa.Scalar:
             count, rest = divmod(nanos, 10 ** (9 - _DIGITS[arrow.unit]))
             assert not rest, f"{value} does not fit {t}"
             return pa.scalar(count, pa.int64()).cast(arrow)
+    if t.root in ("CHAR", "VARCHAR") and not isinstance(
+        value, str
+    ):  # a number in a column that became a text meanwhile
+        return pa.scalar(json.dumps(value), arrow)
     return pa.scalar(value, arrow)
 
 

@@ -22,6 +22,19 @@ KINDS: dict[str, dict[str, Any]] = {
     "marks": {"bucket": -1, "deletion-vectors.enabled": True},
     "marked_buckets": {"bucket": 2, "bucket-key": "id", "deletion-vectors.enabled": True},
     "ids": {"bucket": -1, "row-tracking.enabled": True},
+    "wide": {
+        "bucket": -1,
+        "row-tracking.enabled": True,
+        "data-evolution.enabled": True,
+        "deletion-vectors.enabled": True,
+    },
+    "wide_parts": {
+        "bucket": -1,
+        "parts": ["p"],
+        "row-tracking.enabled": True,
+        "data-evolution.enabled": True,
+        "deletion-vectors.enabled": True,
+    },
     "keyed": {"bucket": 2, "key": ["id"]},
 }
 
