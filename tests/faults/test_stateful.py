@@ -88,6 +88,7 @@ class Machine(RuleBasedStateMachine):
         self.handed = 0  # how many of them the writer has
         self.tags: dict[str, tuple[int, Rows]] = {}
         self.branches: dict[str, Rows] = {}
+        self.silent: set[int] = set()  # snapshots that came back from a tag, without their changes
         self.checkpoint = 0
         self.writer: Any = None
         self.engine = data.draw(st.sampled_from(self.engines), "engine")
@@ -152,7 +153,7 @@ class Machine(RuleBasedStateMachine):
             try:
                 call(self.table(FaultyStore(self.store, fault)))
             except (Died, shoal.ShoalError):
-                assert list(missing(self.table(), 1)) == []
+                assert list(missing(self.table(), 1, silent=self.silent)) == []
             else:
                 return
         call(self.table())
@@ -284,6 +285,7 @@ class Machine(RuleBasedStateMachine):
         self.by_another(lambda t: t.rollback(tag=name), fault)
         assert self.newest_id() == target
         self.visible = dict(rows)
+        self.silent.add(target)
         self.tags = {n: (at, r) for n, (at, r) in self.tags.items() if at <= target}
         assert set(self.table().tags) == set(self.tags)
 
@@ -323,7 +325,7 @@ class Machine(RuleBasedStateMachine):
             assert self.read(table, tag=name) == shown(rows), f"tag {name}"
         for name, rows in self.branches.items():
             assert self.read(table.branch(name)) == shown(rows), f"branch {name}"
-        assert list(missing(table)) == []
+        assert list(missing(table, silent=self.silent)) == []
         self.close()
 
 
@@ -343,7 +345,7 @@ def machine(*engines: str, examples: int, steps: int) -> Any:
     return case
 
 
-TestKeyed = machine("deduplicate", examples=12, steps=20)
-TestEngines = machine("partial-update", "aggregation", "first-row", examples=8, steps=15)
-TestAppend = machine("append", examples=8, steps=15)
+TestKeyed = machine("deduplicate", examples=6, steps=20)
+TestEngines = machine("partial-update", "aggregation", "first-row", examples=4, steps=15)
+TestAppend = machine("append", examples=4, steps=15)
 TestLong = pytest.mark.slow(pytest.mark.timeout(900)(machine(*ENGINES, examples=300, steps=40)))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
@@ -22,10 +22,11 @@ def cold(store: Store, name: str = "d.t") -> Table:
     return Lake(store, clock=ManualClock(), scheduler=ManualScheduler).table(name)
 
 
-def named(table: Table, snapshots: int = 0, changelogs: int = 0) -> Files:
+def named(table: Table, snapshots: int = 0, changelogs: int = 0, silent: Collection[int] = ()) -> Files:
     """Paths below the table's folder, with their sizes; reads every metadata file on the way.
 
-    With numbers, only what so many newest snapshots and changelogs need: an expiry may be under way.
+    With numbers, only what so many newest snapshots and changelogs need: an expiry may be under way. `silent` are
+    snapshots that came back from a tag, which keeps rows and no changes; so is the first one of a branch.
     """
     found: Files = {}
     branches = [(refs.branch(table, name), f"branch/branch-{name}/") for name in refs.branch_names(table.store)]
@@ -33,7 +34,8 @@ def named(table: Table, snapshots: int = 0, changelogs: int = 0) -> Files:
         meta = t.metadata
         for i in meta.snapshot_ids()[-snapshots:]:
             found[f"{at}snapshot/snapshot-{i}"] = None
-            _of(t, meta.snapshot(i), found, rows=True, changes=True)
+            first = bool(at) and i == meta.snapshot_ids()[0]
+            _of(t, meta.snapshot(i), found, rows=True, changes=not first and i not in silent)
         newest = meta.latest_id() or 0
         for i in [i for i in history.changelog_ids(meta) if not changelogs or i > newest - changelogs]:
             found[f"{at}changelog/changelog-{i}"] = None
@@ -80,10 +82,10 @@ def there(table: Table) -> Files:
     return {f.path: f.size for f in table.store.list("")}
 
 
-def missing(table: Table, snapshots: int = 0, changelogs: int = 0) -> Iterator[str]:
+def missing(table: Table, snapshots: int = 0, changelogs: int = 0, silent: Collection[int] = ()) -> Iterator[str]:
     """Files that are referred to and are not there, or are not what was written."""
     have = there(table)
-    for path, size in named(table, snapshots, changelogs).items():
+    for path, size in named(table, snapshots, changelogs, silent).items():
         if path not in have:
             yield f"{path} is gone"
         elif size is not None and have[path] != size:
