@@ -14,7 +14,7 @@ from tests.faults.kinds import KINDS
 ACTIONS = [a for a in get_args(Action) if a != "stall"]
 BY_NAME = pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
 # The changes between two cuts; all of them are the slow test below.
-STRIDE = 19
+STRIDE = 31
 
 
 def cut(kind: Kind, action: Action, at: int) -> bool:
@@ -41,7 +41,7 @@ def test_a_history_without_faults_is_the_model(kind: Kind) -> None:
 @BY_NAME
 def test_some_cuts_lose_and_double_nothing(kind: Kind) -> None:
     n = KINDS.index(kind)
-    at = 2 + n * 5 % STRIDE
+    at = 2 + n * 7 % STRIDE
     while cut(kind, ACTIONS[n % len(ACTIONS)], at):
         at, n = at + STRIDE, n + 1
 
