@@ -20,11 +20,12 @@ from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, Plan, pick, should_wait
-from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.lsm.rolling import FileSpec
 from shoal.store.base import delete_each
 from shoal.table.append_bucket_writer import AppendBucketWriter
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
 from shoal.table.deletion_writer import read_vectors, write_vectors
+from shoal.table.pending import Pending, write_files
 from shoal.table.record_expire import record_expire
 from shoal.table.staged import BucketChanges, Staged, places_of
 
@@ -67,15 +68,7 @@ class BucketWriter:
         self._marked = False  # the vectors changed since they were written
         self.compactions: list[Compacted] = []
         """What compactions of this checkpoint did, for reports."""
-        self._new: list[DataFile] = []
-        self._before: list[DataFile] = []
-        self._after: list[DataFile] = []
-        self._changelog: list[DataFile] = []
-        self._new_indexes: list[IndexEntry] = []
-        self._deleted_indexes: list[IndexEntry] = []
-        self._compact_changelog: list[DataFile] = []
-        self._compact_new_indexes: list[IndexEntry] = []
-        self._compact_deleted_indexes: list[IndexEntry] = []
+        self._pending = Pending()
 
     @property
     def busy(self) -> bool:
@@ -84,11 +77,7 @@ class BucketWriter:
 
     @property
     def _staged(self) -> bool:
-        return bool(
-            self._marked
-            or self._new or self._before or self._after or self._changelog or self._new_indexes or self._deleted_indexes
-            or self._compact_changelog or self._compact_new_indexes or self._compact_deleted_indexes
-        )  # fmt: skip
+        return self._marked or bool(self._pending)
 
     @property
     def run_count(self) -> int:
@@ -104,14 +93,7 @@ class BucketWriter:
 
     def flush(self, batches: Iterable[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
         """Write rows (sorted and folded for keyed tables) to new files. May run beside other buckets' flushes."""
-        writer = RollingWriter(self.at.spec, first_sequence=first_sequence, expected_bytes=expected_bytes)
-        try:
-            for b in batches:
-                writer.write(b)
-        except BaseException:
-            writer.abort()
-            raise
-        return writer.close()
+        return write_files(self.at.spec, batches, first_sequence, expected_bytes)
 
     def add(
         self,
@@ -121,10 +103,7 @@ class BucketWriter:
         deleted_indexes: Sequence[IndexEntry] = (),
     ) -> None:
         """Stage what rows became: data files, their raw changelog, index files."""
-        self._new += files
-        self._changelog += changelog
-        self._new_indexes += new_indexes
-        self._deleted_indexes += deleted_indexes
+        self._pending.add(files, changelog, new_indexes, deleted_indexes)
         if self._levels is not None:
             self._levels = self._levels.apply((), files)
 
@@ -152,19 +131,20 @@ class BucketWriter:
         result = finished.result()
         assert self._levels is not None
         self._levels = self._levels.apply(result.before, result.after)
-        outputs = {f.file_name: f for f in self._after}
+        pending = self._pending
+        outputs = {f.file_name: f for f in pending.compact_after}
         kept = {f.file_name for f in result.after}
         for f in result.before:
             if f.file_name in outputs:
                 # output of a compaction of this same checkpoint: it never becomes visible
-                self._after.remove(outputs[f.file_name])
-                moved = any(b.file_name == f.file_name for b in self._before)
+                pending.compact_after.remove(outputs[f.file_name])
+                moved = any(b.file_name == f.file_name for b in pending.compact_before)
                 if f.file_name not in kept and not moved:
                     self.at.spec.remove(f)
             else:
-                self._before.append(f)
-        self._after += result.after
-        self._compact_changelog += result.changelog
+                pending.compact_before.append(f)
+        pending.compact_after += result.after
+        pending.compact_changelog += result.changelog
         self.compactions.append(result)
         if result.vectors is not None:
             self._vectors, self._marked = result.vectors, True
@@ -211,33 +191,14 @@ class BucketWriter:
         if not self._staged:
             return None
         if self._marked and self._vectors is not None:
-            self._compact_new_indexes += write_vectors(self.table, self.partition, self.bucket, self._vectors)
+            self._pending.compact_new_indexes += write_vectors(self.table, self.partition, self.bucket, self._vectors)
             self._marked = False
         self.compactions = []
-        changes = BucketChanges(
-            self.partition, self.bucket, self.total_buckets,
-            tuple(self._new), tuple(self._before), tuple(self._after), (), tuple(self._changelog),
-            tuple(self._new_indexes), tuple(self._deleted_indexes), tuple(self._compact_changelog),
-            tuple(self._compact_new_indexes), tuple(self._compact_deleted_indexes),
-        )  # fmt: skip
-        for staged in (
-            self._new, self._before, self._after, self._changelog, self._new_indexes, self._deleted_indexes,
-            self._compact_changelog, self._compact_new_indexes, self._compact_deleted_indexes,
-        ):  # fmt: skip
-            staged.clear()
-        return changes
+        return self._pending.drain(self.partition, self.bucket, self.total_buckets)
 
     def restage(self, changes: BucketChanges) -> None:
         """Take back what `drain` gave, here or in the writer that this one follows."""
-        self._new += changes.new_files
-        self._before += changes.compact_before
-        self._after += changes.compact_after
-        self._changelog += changes.changelog_files
-        self._new_indexes += changes.new_indexes
-        self._deleted_indexes += changes.deleted_indexes
-        self._compact_changelog += changes.compact_changelog
-        self._compact_new_indexes += changes.compact_new_indexes
-        self._compact_deleted_indexes += changes.compact_deleted_indexes
+        self._pending.restage(changes)
 
     @property
     def files(self) -> tuple[DataFile, ...]:

@@ -160,7 +160,8 @@ class Committed:
     replayed: bool = False
     rows: int = 0
     compaction_conflict: str | None = None
-    upkeep: Upkeep | None = None  # what was done after the commit; its failures never fail the commit
+    upkeep: Upkeep | None = field(default=None, repr=False)
+    """What was done after the commit; its failures never fail the commit."""
 
     def __str__(self) -> str:
         if self.replayed:
