@@ -23,8 +23,9 @@ from shoal.lsm.append_pick import after, in_order, pick_full, pick_next
 from shoal.lsm.rolling import FileSpec
 from shoal.store.base import delete_each
 from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
+from shoal.table.blob_writer import append_writer
 from shoal.table.compact import Bucket, Compacted
-from shoal.table.pending import Pending, write_files
+from shoal.table.pending import Pending
 from shoal.table.staged import BucketChanges, Staged, places_of
 
 if TYPE_CHECKING:
@@ -82,7 +83,14 @@ class AppendBucketWriter:
 
     def flush(self, batches: Iterable[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
         """Write rows to new files, in their order. May run beside other buckets' flushes."""
-        return self.numbered(write_files(self.at.spec, batches, first_sequence, expected_bytes))
+        writer = append_writer(self.table, self.at.spec, first_sequence, expected_bytes)
+        try:
+            for b in batches:
+                writer.write(b)
+        except BaseException:
+            writer.abort()
+            raise
+        return self.numbered(writer.close())
 
     def numbered(self, files: Sequence[DataFile]) -> list[DataFile]:
         """With row tracking rows get the commit's sequence number where files count from 0: every file does then."""

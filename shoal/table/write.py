@@ -24,6 +24,7 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.table.append_buffer import AppendBuffer
+from shoal.table.blob_writer import check_blobs
 from shoal.table.bucket_writer import (
     AnyBucketWriter,
     abandon_all,
@@ -75,6 +76,7 @@ class Write:
 
         `router` places the rows, where it is not for the table's options to say.
         """
+        check_blobs(table)
         prefix = table.options.commit_user_prefix
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
