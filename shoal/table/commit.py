@@ -237,8 +237,12 @@ class Commit:
 
     def _done(self, rows: int, dropped: str | None) -> Committed:
         made = tuple(self._made.values())
+        changed: dict[bytes, bool] = {}
+        for c in () if self._staged is None else self._staged.changes:
+            rows_too = c.new_files or c.deleted_files or c.changelog_files or c.new_indexes or c.deleted_indexes
+            changed[c.partition] = changed.get(c.partition, False) or bool(rows_too)
         self._staged, self._made = None, {}
-        return Committed(made, rows=rows, compaction_conflict=dropped)
+        return Committed(made, rows=rows, compaction_conflict=dropped, partitions=changed)
 
     def _publish(self, part: str, order: Order) -> None:
         self._made[part] = self._publisher.publish(order)

@@ -162,6 +162,8 @@ class Committed:
     compaction_conflict: str | None = None
     upkeep: Upkeep | None = field(default=None, repr=False)
     """What was done after the commit; its failures never fail the commit."""
+    partitions: Mapping[bytes, bool] = field(default_factory=dict, repr=False)
+    """The partitions it changed (BinaryRows): True where rows were written, False where files were only compacted."""
 
     def __str__(self) -> str:
         if self.replayed:
