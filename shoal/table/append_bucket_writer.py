@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
 from shoal.clock import Scheduler
+from shoal.errors import ShoalError
 from shoal.format.datafile import DataFile
 from shoal.format.deletion_vectors import INDEX_TYPE
 from shoal.format.index_manifest import IndexEntry
@@ -176,9 +177,12 @@ class AppendBucketWriter:
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""
         if self._running is not None:
-            if not self._running.cancel():
-                discard(self.at, scheduler.wait(self._running))
-            self._running = None
+            running, self._running = self._running, None
+            if not running.cancel():
+                try:
+                    discard(self.at, scheduler.wait(running))
+                except ShoalError:
+                    pass  # it left nothing; what else is staged must go all the same
         changes = self.drain()
         if changes is not None:
             indexes = (*changes.new_indexes, *changes.compact_new_indexes)

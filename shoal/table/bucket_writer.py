@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
 from shoal.clock import Scheduler
-from shoal.errors import BadRequest
+from shoal.errors import BadRequest, ShoalError
 from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
@@ -205,9 +205,12 @@ class BucketWriter:
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""
         if self._running is not None:
-            if not self._running.cancel():
-                discard(self.at, scheduler.wait(self._running))
-            self._running = None
+            running, self._running = self._running, None
+            if not running.cancel():
+                try:
+                    discard(self.at, scheduler.wait(running))
+                except ShoalError:
+                    pass  # it left nothing; what else is staged must go all the same
         self._marked = False
         changes = self.drain()
         if changes is not None:
