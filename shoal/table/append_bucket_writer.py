@@ -21,11 +21,12 @@ from shoal.format.deletion_vectors import INDEX_TYPE
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.append_pick import after, in_order, pick_full, pick_next
 from shoal.lsm.rolling import FileSpec
+from shoal.store.base import delete_each
 from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
 from shoal.table.blob_writer import append_writer
 from shoal.table.compact import Bucket, Compacted
 from shoal.table.pending import Pending
-from shoal.table.staged import BucketChanges
+from shoal.table.staged import BucketChanges, Staged, places_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,8 +156,10 @@ class AppendBucketWriter:
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""
         if self._running is not None:
-            scheduler.wait(self._running)
-            self.collect()
+            try:
+                scheduler.wait(self._running)
+            finally:
+                self.collect()  # one that failed is told once; the next checkpoint starts another
 
     # ---- checkpoint
 
@@ -176,14 +179,11 @@ class AppendBucketWriter:
 
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""
-        if self._running is not None:
-            running, self._running = self._running, None
-            if not running.cancel():
-                try:
-                    discard(self.at, scheduler.wait(running))
-                except ShoalError:
-                    pass  # it left nothing; what else is staged must go all the same
-        changes = self.drain()
+        changes, (running, self._running) = self.drain(), (self._running, None)
+        if running is not None and not running.cancel():
+            try:
+                discard(self.at, scheduler.wait(running))
+            except ShoalError:
+                pass  # one that failed has deleted its files itself; a file that stays is one for orphan cleaning
         if changes is not None:
-            indexes = (*changes.new_indexes, *changes.compact_new_indexes)
-            delete_files(self.at, (*changes.new_files, *changes.compact_after), indexes)
+            delete_each(places_of(self.table, Staged((changes,))))
