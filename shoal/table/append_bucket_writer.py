@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
 from shoal.clock import Scheduler
+from shoal.errors import ShoalError
 from shoal.format.datafile import DataFile
 from shoal.format.deletion_vectors import INDEX_TYPE
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.append_pick import after, in_order, pick_full, pick_next
 from shoal.lsm.rolling import FileSpec
+from shoal.store.base import delete_each
 from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
+from shoal.table.blob_writer import append_writer
 from shoal.table.compact import Bucket, Compacted
-from shoal.table.pending import Pending, write_files
-from shoal.table.staged import BucketChanges
+from shoal.table.pending import Pending
+from shoal.table.staged import BucketChanges, Staged, places_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +83,14 @@ class AppendBucketWriter:
 
     def flush(self, batches: Iterable[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
         """Write rows to new files, in their order. May run beside other buckets' flushes."""
-        return self.numbered(write_files(self.at.spec, batches, first_sequence, expected_bytes))
+        writer = append_writer(self.table, self.at.spec, first_sequence, expected_bytes)
+        try:
+            for b in batches:
+                writer.write(b)
+        except BaseException:
+            writer.abort()
+            raise
+        return self.numbered(writer.close())
 
     def numbered(self, files: Sequence[DataFile]) -> list[DataFile]:
         """With row tracking rows get the commit's sequence number where files count from 0: every file does then."""
@@ -146,8 +156,10 @@ class AppendBucketWriter:
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""
         if self._running is not None:
-            scheduler.wait(self._running)
-            self.collect()
+            try:
+                scheduler.wait(self._running)
+            finally:
+                self.collect()  # one that failed is told once; the next checkpoint starts another
 
     # ---- checkpoint
 
@@ -167,11 +179,11 @@ class AppendBucketWriter:
 
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""
-        if self._running is not None:
-            if not self._running.cancel():
-                discard(self.at, scheduler.wait(self._running))
-            self._running = None
-        changes = self.drain()
+        changes, (running, self._running) = self.drain(), (self._running, None)
+        if running is not None and not running.cancel():
+            try:
+                discard(self.at, scheduler.wait(running))
+            except ShoalError:
+                pass  # one that failed has deleted its files itself; a file that stays is one for orphan cleaning
         if changes is not None:
-            indexes = (*changes.new_indexes, *changes.compact_new_indexes)
-            delete_files(self.at, (*changes.new_files, *changes.compact_after), indexes)
+            delete_each(places_of(self.table, Staged((changes,))))

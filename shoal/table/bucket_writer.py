@@ -10,22 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
 from shoal.clock import Scheduler
-from shoal.errors import BadRequest
+from shoal.errors import BadRequest, ShoalError
 from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, Plan, pick, should_wait
 from shoal.lsm.rolling import FileSpec
+from shoal.store.base import delete_each
 from shoal.table.append_bucket_writer import AppendBucketWriter
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
 from shoal.table.deletion_writer import read_vectors, write_vectors
 from shoal.table.pending import Pending, write_files
 from shoal.table.record_expire import record_expire
-from shoal.table.staged import BucketChanges
+from shoal.table.staged import BucketChanges, Staged, places_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,8 +121,7 @@ class BucketWriter:
             return
         wait = should_wait(self._levels, self.table.policy)
         if wait.commit if at_commit else wait.flush:
-            scheduler.wait(self._running)
-            self.collect()
+            self.wait(scheduler)
 
     def collect(self) -> None:
         """Take in the running compaction if it has finished. Raises what made it fail."""
@@ -178,8 +179,10 @@ class BucketWriter:
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""
         if self._running is not None:
-            scheduler.wait(self._running)
-            self.collect()
+            try:
+                scheduler.wait(self._running)
+            finally:
+                self.collect()  # one that failed is told once; the next checkpoint starts another
 
     # ---- checkpoint
 
@@ -204,23 +207,25 @@ class BucketWriter:
 
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""
-        if self._running is not None:
-            if not self._running.cancel():
-                discard(self.at, scheduler.wait(self._running))
-            self._running = None
         self._marked = False
-        changes = self.drain()
+        changes, (running, self._running) = self.drain(), (self._running, None)
+        if running is not None and not running.cancel():
+            try:
+                discard(self.at, scheduler.wait(running))
+            except ShoalError:
+                pass  # one that failed has deleted its files itself; a file that stays is one for orphan cleaning
         if changes is not None:
-            old = {f.file_name for f in changes.compact_before}
-            kept = (f for f in changes.compact_after if f.file_name not in old)
-            for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
-                self.at.spec.remove(f)
-            for e in (*changes.new_indexes, *changes.compact_new_indexes):
-                store, path = self.table.index_at(self.partition, self.bucket, e.file_name, e.external_path)
-                store.delete(path)
+            delete_each(places_of(self.table, Staged((changes,))))
 
 
 AnyBucketWriter = BucketWriter | AppendBucketWriter
+
+
+def abandon_all(writers: Iterable[AnyBucketWriter], scheduler: Scheduler) -> None:
+    """`abandon` for each of them, whatever happens to the others; the first failure is raised at the end."""
+    with ExitStack() as rest:
+        for w in writers:
+            rest.callback(w.abandon, scheduler)
 
 
 def compact_for_commit(

@@ -19,6 +19,7 @@ from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.table import auto_tags
 from shoal.table.auto_tags import AutoTags, drop_surplus, make_batch_tag, make_due_tags
 from shoal.table.expire_run import Expired, expire_after, expire_consumers
+from shoal.table.partition_done import mark_done, marks_done
 from shoal.table.partition_expiry import Checks, ExpiredPartitions, automatic, expire_partitions
 from shoal.table.tags import expire_tags_when_due
 
@@ -37,6 +38,7 @@ class Upkeep:
     partitions: ExpiredPartitions | None = None
     consumers: tuple[str, ...] = ()
     expired: Expired | None = None
+    partitions_done: tuple[str, ...] = ()
     failure: ShoalError | None = None
 
     def __str__(self) -> str:
@@ -47,6 +49,7 @@ class Upkeep:
             said.append(str(self.partitions))
         if self.expired is not None and (self.expired.snapshots or self.expired.changelogs):
             said.append(str(self.expired))
+        said += [f"marked {len(self.partitions_done):,} partitions done"] if self.partitions_done else []
         if self.failure is not None:
             said.append(f"upkeep failed: {self.failure.message}")
         return "; ".join(said) or "nothing was due"
@@ -56,6 +59,7 @@ class Upkeep:
             "tags": self.tags.to_dict(), "expired_tags": list(self.expired_tags),
             "partitions": None if self.partitions is None else self.partitions.to_dict(),
             "consumers": list(self.consumers), "expired": None if self.expired is None else self.expired.to_dict(),
+            "partitions_done": list(self.partitions_done),
             "failure": None if self.failure is None else self.failure.message,
         }  # fmt: skip
 
@@ -76,6 +80,7 @@ class Keeper:
         self._scheduler = scheduler if beside else None
         self._pending: Future[Upkeep] | None = None
         self._active = not table.options.write_only
+        self._marks = bool(table.schema.partition_keys) and marks_done(table.options)
         self._tags = auto_tags.policy_of(table.options, table.clock.zone) if self._active else None
         self._tagged: auto_tags.Progress | None = None
         self._surplus = False  # tags beyond the most are there
@@ -88,10 +93,19 @@ class Keeper:
         if committed.replayed:
             return committed
         outcome = self._run(committed.snapshots[-1] if committed.snapshots else None, identifier)
+        if self._marks and identifier == BATCH_IDENTIFIER:
+            outcome = self._mark(outcome or Upkeep(), committed)
         if outcome is None:
             return committed
         self.last = outcome
         return replace(committed, upkeep=outcome)
+
+    def _mark(self, done: Upkeep, committed: Committed) -> Upkeep:
+        """As Java: after the rest, whatever came of it, and on tables that are written only too."""
+        try:
+            return replace(done, partitions_done=mark_done(self.table, committed.partitions))
+        except ShoalError as err:
+            return replace(done, failure=done.failure or err)
 
     def wants_snapshot(self, identifier: int, latest: Callable[[], Snapshot | None]) -> bool:
         """Whether a checkpoint without rows should make a snapshot all the same, because a tag is due."""
