@@ -9,12 +9,12 @@ fails with a `ShoalError` only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import BadRequest, StorageFailed, Unsupported, near
 from shoal.sql.names import Catalog, Names, Source
-from shoal.sql.syntax import parse_query, render, split, table_nodes, take_hints, words
+from shoal.sql.syntax import parse_query, render, split, table_nodes, take_hints, words, writes
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,14 +28,15 @@ BATCH_ROWS = 65_536
 SQL_TYPE = b"shoal.sql-type"
 
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "SUMMARIZE", "(")
-_WRITE = "rows are written with Table.write() in Python"
+_WRITE = "rows are written with INSERT, UPDATE, DELETE and MERGE, and with Table.write() in Python"
+_CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE")
 _DEFINE = "tables are made and changed with lake.create_table() in Python"
 _SET = "options of one query are a hint after the table: t /*+ OPTIONS('key' = 'value') */"
 _EXPORT = "run a SELECT and choose an output format: jsonl, csv, arrow, parquet"
 _ONLY_LAKE = "a query reads the tables of the warehouse only"
 _INSTEAD = {
-    "INSERT": _WRITE, "UPDATE": _WRITE, "DELETE": _WRITE, "MERGE": _WRITE, "UPSERT": _WRITE, "REPLACE": _WRITE,
-    "TRUNCATE": _WRITE, "CREATE": _DEFINE, "ALTER": _DEFINE, "DROP": _DEFINE, "COMMENT": _DEFINE, "RENAME": _DEFINE,
+    "UPSERT": _WRITE, "REPLACE": _WRITE, "CREATE": _DEFINE, "ALTER": _DEFINE, "DROP": _DEFINE, "COMMENT": _DEFINE,
+    "RENAME": _DEFINE,
     "CALL": "maintenance is Table.maintain in Python and 'shoal compact' at the terminal",
     "ANALYZE": "SUMMARIZE t shows statistics of a table", "MSCK": "partitions need no repair",
     "SET": _SET, "RESET": _SET, "PRAGMA": _SET, "USE": "give the default database when the engine is made",
@@ -70,7 +71,10 @@ class Engine:
             self._running.interrupt()
 
     def query(self, sql: str) -> pa.RecordBatchReader:
-        """The rows of one query, streamed. See `split` for texts of several."""
+        """The rows of one query, streamed. See `split` for texts of several.
+
+        Statements that change rows are done when this returns; their result says how many rows they touched.
+        """
         found = split(sql)
         if len(found) != 1:
             raise BadRequest(
@@ -79,6 +83,10 @@ class Engine:
             )
         text = found[0]
         head = [w for w, _ in words(text, 3)]
+        if head[0] in _CHANGES or (head[0] == "WITH" and writes(text)):
+            from shoal.sql.changes import change
+
+            return change(self, text)
         if head[0] in _QUERIES:
             return self._run(text)
         if head[0] == "EXPLAIN":
@@ -95,7 +103,7 @@ class Engine:
             return self._show(text, head[1] if head[1:] else "")
         if head[0] in _INSTEAD:
             raise Unsupported(f"{head[0]} is not a query", hint=_INSTEAD[head[0]])
-        known = (*_QUERIES[:-1], *_INSTEAD, "EXPLAIN", "DESCRIBE", "SHOW")
+        known = (*_QUERIES[:-1], *_CHANGES, *_INSTEAD, "EXPLAIN", "DESCRIBE", "SHOW")
         raise BadRequest(f"'{head[0]}' does not begin a statement (line 1, column 1)", hint=near(head[0], known))
 
     # ---- statements about tables
@@ -144,34 +152,37 @@ class Engine:
     # ---- queries
 
     def _run(self, text: str, prefix: str = "") -> pa.RecordBatchReader:
+        return self.run(parse_query(text), prefix)
+
+    def run(self, tree: Any, prefix: str = "") -> pa.RecordBatchReader:
+        """The rows of the query that a tree is."""
         import duckdb
 
-        tree = parse_query(text)
-        sources = self._bind(tree)
+        sources = self.bind(tree)
         sql = prefix + render(tree)
-        connection = self._running = self._connect()
+        connection = self._running = self.connect()
         feeds: list[Feed] = []
         try:
             for name, source in sources.items():
-                connection.register(name, _scannable(source, feeds))
+                connection.register(name, scannable(source, feeds))
             connection.execute("SET lock_configuration = true")
             relation = connection.sql(sql)
             types = [str(t) for t in relation.types]
             reader = relation.to_arrow_reader(BATCH_ROWS)
         except (duckdb.Error, OSError, RuntimeError) as err:
             connection.close()
-            raise _problem(err, feeds) from err
+            raise problem(err, feeds) from err
         import pyarrow as pa
 
         schema = _with_types(reader.schema, types)
         return pa.RecordBatchReader.from_batches(schema, _stream(connection, reader, schema, feeds))
 
-    def _bind(self, tree: Any) -> dict[str, Source]:
-        """Puts placeholders in the place of table names; says what each stands for."""
+    def bind(self, tree: Any, given: Collection[str] = ()) -> dict[str, Source]:
+        """Puts placeholders in the place of table names, but those `given`; says what each stands for."""
         from sqlglot import exp
 
         hints = take_hints(tree)
-        nodes = list(table_nodes(tree))
+        nodes = [n for n in table_nodes(tree) if n.name not in given]
         found = [self.names.find(n, hints.get(id(n))) for n in nodes]
         placeholders: dict[tuple[Any, ...], str] = {}
         sources: dict[str, Source] = {}
@@ -196,7 +207,8 @@ class Engine:
                 column.set("catalog", None)
         return sources
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """A DuckDB that sees nothing of the machine."""
         import tempfile
 
         import duckdb
@@ -218,7 +230,8 @@ class Engine:
         return connection
 
 
-def _scannable(source: Source, feeds: list[Feed]) -> Any:
+def scannable(source: Source, feeds: list[Feed]) -> Any:
+    """A source as DuckDB takes it; feeds keep their errors."""
     from shoal.sql.sources import Feed
 
     if source.rows is not None:
@@ -248,7 +261,7 @@ def _stream(
         for batch in reader:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     except (duckdb.Error, pa.ArrowException, OSError) as err:
-        raise _problem(err, feeds) from err
+        raise problem(err, feeds) from err
     finally:
         connection.close()
 
@@ -256,7 +269,7 @@ def _stream(
 # ---- errors
 
 
-def _problem(err: BaseException, feeds: Sequence[Feed]) -> BaseException:
+def problem(err: BaseException, feeds: Sequence[Feed]) -> BaseException:
     """What went wrong, in our words: a failed scan's own error, else DuckDB's first sentence."""
     for feed in feeds:
         if feed.error is not None:

@@ -79,6 +79,50 @@ def query_dialect() -> Any:
 
 def parse_query(text: str) -> Any:
     """The tree of one query; `BadRequest` with line and column when it is none."""
+    from sqlglot import exp
+
+    tree = _parsed(text, "query")
+    if not isinstance(tree, exp.Query | exp.Values | exp.Pivot | exp.Summarize):
+        kind = "nothing" if tree is None else tree.key.upper()
+        raise Unsupported(f"{kind} is not a query", hint="queries start with SELECT, WITH, FROM, VALUES or TABLE")
+    _no_change_inside(tree)
+    return tree
+
+
+def parse_change(text: str) -> Any:
+    """The tree of one statement that changes rows."""
+    from sqlglot import exp
+
+    tree = _parsed(text, "statement")
+    if not isinstance(tree, exp.Insert | exp.Update | exp.Delete | exp.Merge | exp.TruncateTable):
+        kind = "nothing" if tree is None else tree.key.upper()
+        raise Unsupported(f"{kind} changes no rows", hint="INSERT, UPDATE, DELETE, MERGE and TRUNCATE TABLE do")
+    if returning := tree.args.get("returning"):
+        raise Unsupported(f"{returning.sql()} is not supported", hint="the result says how many rows were touched")
+    return tree
+
+
+def writes(text: str) -> bool:
+    """Whether a statement that begins with WITH changes rows in the end."""
+    from sqlglot import exp
+
+    try:
+        return isinstance(_parsed(text, "statement"), exp.Insert | exp.Update | exp.Delete | exp.Merge)
+    except (BadRequest, Unsupported):
+        return False  # it is told as a query
+
+
+def _no_change_inside(tree: Any) -> None:
+    from sqlglot import exp
+
+    write = tree.find(exp.Into, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create)
+    if isinstance(write, exp.Into | exp.Insert | exp.Update | exp.Delete | exp.Merge | exp.Create):
+        raise Unsupported(
+            f"{write.key.upper()} inside of a query", hint="rows are written with INSERT INTO t SELECT ..."
+        )
+
+
+def _parsed(text: str, what: str) -> Any:
     from sqlglot import ErrorLevel, exp
     from sqlglot.errors import SqlglotError
 
@@ -86,19 +130,11 @@ def parse_query(text: str) -> Any:
         try:
             trees = query_dialect()().parse(text, error_level=ErrorLevel.IMMEDIATE)
         except SqlglotError as err:
-            raise syntax_error(err, "query") from err
+            raise syntax_error(err, what) from err
         except RecursionError as err:
-            raise BadRequest("the query is nested too deeply") from err
+            raise BadRequest(f"the {what} is nested too deeply") from err
     tree = trees[0] if len(trees) == 1 else None
-    if not isinstance(tree, exp.Query | exp.Values | exp.Pivot | exp.Summarize):
-        kind = "nothing" if tree is None else tree.key.upper()
-        raise Unsupported(f"{kind} is not a query", hint="queries start with SELECT, WITH, FROM, VALUES or TABLE")
-    write = tree.find(exp.Into, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create)
-    if isinstance(write, exp.Into | exp.Insert | exp.Update | exp.Delete | exp.Merge | exp.Create):
-        raise Unsupported(
-            f"{write.key.upper()} inside of a query", hint="rows are written with Table.write() in Python"
-        )
-    for cast in tree.find_all(exp.Cast):
+    for cast in () if tree is None else tree.find_all(exp.Cast):
         _known_type(cast.to)
     return tree
 

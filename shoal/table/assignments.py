@@ -6,7 +6,7 @@ Invariant: what comes out has been checked like rows that a user writes: types, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,13 @@ def is_expression(value: object) -> bool:
 
 
 def columns_read(table: Table, scan: Scan, only: pc.Expression | Compute | None) -> list[str]:
-    """The columns that a condition needs: a function may look at any."""
-    return scan.where_columns if only is None or is_expression(only) else list(table.schema.names)
+    """The columns that a condition needs."""
+    return scan.where_columns if only is None or is_expression(only) else list(_reads(only, table))
+
+
+def _reads(compute: object, table: Table) -> Sequence[str]:
+    """The columns that a function looks at: any, unless its attribute `reads` says which."""
+    return getattr(compute, "reads", table.schema.names)
 
 
 def check_columns(table: Table, given: Mapping[str, Any], what: str) -> None:
@@ -114,7 +119,7 @@ def inputs_of(table: Table, values: Iterable[object], beside: pa.Schema | None =
         if isinstance(value, pc.Expression):
             found.update(columns_of(value.is_valid(), schema))  # a filter, whatever the type of the value
         elif callable(value):
-            found.update(table.schema.names)
+            found.update(_reads(value, table))
     return [n for n in table.readable if n in found]
 
 

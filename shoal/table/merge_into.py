@@ -20,6 +20,7 @@ from shoal.options import check
 from shoal.table.assignments import Compute, Mask, assigned, check_columns, holds, inputs_of
 from shoal.table.delete import refuse_engine
 from shoal.table.row_changes import ALONE, By, Change, Changed, Decision, change_rows
+from shoal.table.row_tracking import ROW_ID
 from shoal.table.rows import batches_of
 from shoal.table.update import places_rows, refuse_update
 
@@ -136,7 +137,8 @@ def _pairs(table: Table, source: pa.Table, on: On) -> dict[str, str]:
     if not pairs:
         raise BadRequest(f"{table.name}: MERGE needs columns to match by", hint="e.g. on='id'")
     for mine, theirs in pairs.items():
-        for name, names, where in ((mine, [*table.readable], table.name), (theirs, source.column_names, "the source")):
+        mine_too = [*table.schema.names, *([ROW_ID.name] if table.options.row_tracking else ())]
+        for name, names, where in ((mine, mine_too, table.name), (theirs, source.column_names, "the source")):
             if name not in names:
                 raise BadRequest(f"{where} has no column '{name}' to match by", hint=near(name, names))
     return pairs
@@ -201,7 +203,7 @@ class _Joined:
         """Columns of the table that tell which rows are touched: keys, and whatever conditions look at."""
         every = (*self.clauses.matched, *self.clauses.not_matched_by_source)
         plain = all(c.condition is None for c in every)
-        return list(self._pairs) if plain else list(self.table.schema.names)
+        return list(self._pairs) if plain else list(dict.fromkeys((*self.table.schema.names, *self._pairs)))
 
     def meet(self, rows: pa.RecordBatch) -> Places:
         """The source row of each row of the table, or -1. Several for one are a fault where matches do anything."""

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import Unsupported
 from shoal.format.datafile import APPEND, DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.rolling import RollingWriter
 from shoal.table.append_compact import SequenceBounds, vectors_of
 from shoal.table.assignments import Mask
+from shoal.table.buckets import UNAWARE, partitions_of
 from shoal.table.column_changes import change_columns, check_changes
 from shoal.table.commit import Commit
 from shoal.table.new_files import NewFiles, new_uuid
@@ -135,6 +135,8 @@ class Made:
     changes: list[BucketChanges] = field(default_factory=list)
     deleted: int = 0
     updated: int = 0
+    moved: _Moved | None = None
+    """Where changed rows with ids go, if they may change their partition."""
 
 
 def change_rows(
@@ -149,15 +151,9 @@ def change_rows(
     evolution = table.data_evolution
     if evolution:
         check_changes(table, change, operation)
-    tracked = table.options.row_tracking
-    if tracked and change.moves:
-        raise Unsupported(
-            f"{table.name}: {operation} of partition columns in a table with 'row-tracking.enabled'",
-            hint="delete the rows and insert them again: they get new row ids",
-        )
     commit = by.commit(table)
     writer_table = table.with_options({"write-only": True})
-    made = Made()
+    made = Made(moved=_Moved(table) if table.options.row_tracking and change.moves else None)
     with writer_table.write() as w:
         try:
             if evolution:
@@ -165,9 +161,14 @@ def change_rows(
             else:
                 for split in scan.plan().splits:
                     _split(scan, split, change, made, w)
+            if made.moved is not None:
+                made.changes += made.moved.close()
+                made.moved = None
             inserted = insert(w) if insert is not None else 0
             made.changes += w.prepare(wait=True).changes
         except BaseException:
+            if made.moved is not None:
+                made.moved.abort()
             commit.abort(Staged(tuple(made.changes)))
             raise
     if not made.changes:
@@ -197,14 +198,14 @@ def _split(scan: Scan, split: Split, change: Change, made: Made, w: Write) -> No
 def _rewritten(scan: Scan, split: Split, file: DataFile, change: Change, made: Made, w: Write) -> list[DataFile]:
     """The file without the rows that go, and with those that changed in their places."""
     table = scan.table
-    out = _Output(table, split, file.min_sequence, file.file_size)
+    out = _Output(table, split.partition, split.bucket, file.min_sequence, file.file_size)
     try:
         for _, rows in _live(scan, split, file, _all_columns(table)):
             drop, update, changed = change.decided(rows)
             made.deleted += int(drop.sum())
             made.updated += int(update.sum())
             if changed is not None and change.moves:
-                w.append(changed)
+                made.moved.write(_with_ids(rows, update, changed, table)) if made.moved else w.append(changed)
                 drop, update, changed = drop | update, np.zeros(len(drop), np.bool_), None
             out.write(_kept(rows, drop, update, changed, table))
         return out.close()
@@ -247,7 +248,8 @@ def _marked(scan: Scan, split: Split, change: Change, made: Made, w: Write) -> N
     positions: dict[str, NDArray[np.int64]] = {}
     columns = change.columns if change.decide is None else _all_columns(table)
     tracked = table.options.row_tracking
-    out = _Output(table, split, 0, 0) if tracked else None
+    moved = made.moved
+    out = _Output(table, split.partition, split.bucket, 0, 0) if tracked and moved is None else None
     try:
         for file in split.files:
             if change.decide is not None and not any(
@@ -261,8 +263,9 @@ def _marked(scan: Scan, split: Split, change: Change, made: Made, w: Write) -> N
                 made.updated += int(update.sum())
                 found.append(at[drop | update])
                 if changed is not None and changed.num_rows:
-                    if out is not None:
-                        out.write(_with_ids(rows, update, changed, table))
+                    to = out or moved
+                    if to is not None:
+                        to.write(_with_ids(rows, update, changed, table))
                     else:
                         w.append(changed)
             marked = np.concatenate(found)
@@ -317,11 +320,11 @@ def _live(
 class _Output:
     """New files of one bucket; of row-tracking tables with the ids and sequence numbers of their rows."""
 
-    def __init__(self, table: Table, split: Split, first_sequence: int, expected: int) -> None:
+    def __init__(self, table: Table, partition: bytes, bucket: int, first_sequence: int, expected: int) -> None:
         self._tracked = table.options.row_tracking
         self._bounds = SequenceBounds()
         self._fields = (*table.schema.fields, *STORED) if self._tracked else None
-        spec = NewFiles(table).spec(split.partition, split.bucket)
+        spec = NewFiles(table).spec(partition, bucket)
         self._writer = RollingWriter(
             spec, source=APPEND, first_sequence=first_sequence, expected_bytes=expected, columns=self._fields
         )
@@ -337,3 +340,30 @@ class _Output:
 
     def abort(self) -> None:
         self._writer.abort()
+
+
+class _Moved:
+    """Changed rows of a row-tracking table on their way into whichever partition they belong to now."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._outputs: dict[bytes, _Output] = {}
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        import pyarrow as pa
+
+        if not rows.num_rows:
+            return
+        partitions, codes = partitions_of(self._table, pa.Table.from_batches([rows]))
+        for i, p in enumerate(partitions):
+            if p not in self._outputs:
+                self._outputs[p] = _Output(self._table, p, 0, 0, 0)
+            self._outputs[p].write(rows.filter(pa.array(codes == i)))
+
+    def close(self) -> list[BucketChanges]:
+        # a table with row ids has no buckets
+        return [BucketChanges(p, 0, UNAWARE, tuple(out.close())) for p, out in self._outputs.items()]
+
+    def abort(self) -> None:
+        for out in self._outputs.values():
+            out.abort()

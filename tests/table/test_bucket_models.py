@@ -219,7 +219,7 @@ class Global:
         if old is not None:
             if self.engine != "deduplicate":
                 if self.engine != "first-row":
-                    yield *old, (old[0], k, v, kind)
+                    yield *old, (old[0], k, v, 0 if kind == 2 else kind)  # a row that is moved comes as +I
                 return
             yield *old, (old[0], k, v, 3)
             self.counts[old[0]][old[1]] -= 1

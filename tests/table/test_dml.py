@@ -323,3 +323,23 @@ def test_rows_marked_in_a_bucket_stay_away_when_its_writer_compacts() -> None:
     snap = t.metadata.latest()
     assert snap is not None and snap.index_manifest is not None
     assert not any(e.dv_ranges for e in t.metadata.index_entries(snap.index_manifest))
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_rows_keep_their_ids_in_another_partition(marks: bool) -> None:
+    options = {"bucket": -1, "parts": ["p"], "row-tracking.enabled": True, "deletion-vectors.enabled": marks}
+    t, rows = filled(**options)
+    names = [*COLUMNS.names, "_ROW_ID", "_SEQUENCE_NUMBER"]
+    before = {r["id"]: r for r in t.scan(columns=names).to_arrow().to_pylist()}
+    done = t.update({"p": "new", "n": -1}, where="id IN (3, 4, 25)")
+    t.update({"p": pc.if_else(pc.equal(pc.field("id"), 4), "b", pc.field("p"))}, where="id < 6")
+    after = {r["id"]: r for r in t.scan(columns=names).to_arrow().to_pylist()}
+    moved = {3: "new", 4: "b", 25: "new"}
+    assert done.updated == 3
+    assert held(t) == [{**r, "p": moved[r["id"]], "n": -1} if r["id"] in moved else r for r in rows]
+    assert {i: r["_ROW_ID"] for i, r in after.items()} == {i: r["_ROW_ID"] for i, r in before.items()}
+    assert {i for i, r in after.items() if r["_SEQUENCE_NUMBER"] != before[i]["_SEQUENCE_NUMBER"]} == {*range(6), 25}
+    assert t.metadata.latest().next_row_id == 30
+    assert held(t.with_options({})) == sorted(
+        t.scan("p IN ('a', 'b', 'new')").to_arrow().to_pylist(), key=lambda r: r["id"]
+    )

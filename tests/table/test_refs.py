@@ -70,6 +70,7 @@ def test_a_branch_is_written_and_read_beside_main(table: Table) -> None:
     assert {p for p in files if p.startswith("branch/")} == {
         "branch/branch-side/schema/schema-0", "branch/branch-side/snapshot/snapshot-1",
         "branch/branch-side/snapshot/snapshot-2", "branch/branch-side/snapshot/LATEST",
+        "branch/branch-side/snapshot/EARLIEST",
     }  # fmt: skip
     # data and manifests lie under the main root
     assert sum("/data-" in p for p in files) == 3

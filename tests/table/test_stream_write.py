@@ -239,6 +239,39 @@ def test_a_checkpoint_larger_than_the_buffer_is_one_run_a_bucket(tmp_path: Path,
     assert contents(several) == contents(whole)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"changelog-producer": "input"},
+        {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"},
+        {"sequence.field": "n"},
+    ],
+)
+def test_wide_rows_put_aside_in_small_batches_keep_the_versions_of_a_key_together(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """2 kB a row and a budget of 4 MB: a batch holds 64 rows, a key has hundreds of versions in a run."""
+    schema = pa.schema([("k", pa.int32()), ("n", pa.int64()), ("s", pa.string())])
+    lake = shoal.open(str(tmp_path), memory=4 << 20)
+    t = lake.create_table("d.t", schema, primary_key=["k"], options={"bucket": "2", "write-only": "true", **options})
+    rows = [(i % 3 if i % 5 else i % 40, i, f"{i:06d}" * 333) for i in range(3000)]
+    with t.write() as w:
+        for at in range(0, len(rows), 100):
+            columns = list(zip(*rows[at : at + 100]))
+            w.append(pa.table(dict(zip(schema.names, columns)), schema))
+        w.commit()
+    sums, last = {}, {}
+    for k, n, s in rows:
+        sums[k], last[k] = sums.get(k, 0) + n, s
+    summed = "merge-engine" in options
+    found = {r["k"]: (r["n"], r["s"]) for r in t.scan().to_arrow().to_pylist()}
+    assert found == {k: (sums[k] if summed else int(s[:6]), s) for k, s in last.items()}
+    if "changelog-producer" in options:
+        told = t.changes(0, 1, mode="changelog").to_arrow()
+        assert sorted(told["n"].to_pylist()) == list(range(3000))
+
+
 @pytest.mark.parametrize("options", [{}, {"write-buffer-for-append": "true"}, {"write-max-writers-to-spill": "1"}])
 def test_append_rows_keep_their_order_in_one_file_a_bucket(tmp_path: Path, options: dict[str, str]) -> None:
     t = shoal.open(str(tmp_path)).create_table(
