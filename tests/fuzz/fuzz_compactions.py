@@ -26,10 +26,6 @@ from shoal.table.runs import SYSTEM_FIELDS, BucketFiles
 from shoal.table.table import Table
 
 _Place = tuple[bytes, int]
-_PARQUET = {
-    "file.format": "parquet", "file.format.per.level": "", "file.compression": "zstd", "file.compression.per.level": "",
-    "changelog-file.format": "parquet", "changelog-file.compression": "zstd",
-}  # fmt: skip
 _KINDS = ("+I", "-U", "+U", "-D")
 
 
@@ -134,8 +130,8 @@ def _writer(table: Table, base: Snapshot, place: _Place, *, overwrites: bool) ->
     live = [e for e in entries_of(table.metadata.live(base)) if (e.partition, e.bucket) == place]
     files = [e.file for e in live]
     table = _with(table, {"write-only": "false"})
-    # what is compared does not depend on the format, which not every one of Java's has a writer for
-    spec = NewFiles(_with(table, _PARQUET)).spec(*place)
+    # each level in its own format: ORC keeps no blanks of CHAR values, and a second pick goes by the size of the first
+    spec = NewFiles(table).spec(*place)
     total = live[0].total_buckets if live else 1
     last = max((f.max_sequence for f in files), default=-1)
     return bucket_writer_of(
