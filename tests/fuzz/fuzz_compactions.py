@@ -66,6 +66,29 @@ def compactions(table: Table, asked: Mapping[int, str]) -> Iterator[tuple[int, l
         yield n, list(_one(then, meta.snapshot(n - 1), snap, asked.get(snap.commit_identifier, "none")))
 
 
+def left_alone(table: Table, history: Mapping[str, Any]) -> Iterator[tuple[int, list[Difference]]]:
+    """Each bucket that a commit of Java wrote to and did not compact: shoal must not want to on files of those sizes."""
+    meta = table.metadata
+    alive = set(meta.snapshot_ids())
+    moved = {"rollback", "fast_forward", "create_branch"} & {o["op"] for o in history["ops"]}
+    if moved or table.options.write_only or table.options.bucket == -2:
+        return
+    for o in history["ops"]:
+        made = o.get("snapshots", ())
+        if o["op"] != "write" or "refused" in o or not made or not alive.issuperset(made):
+            continue
+        snap = meta.snapshot(made[0])
+        compacted = [_by_place(_entries(table, meta.snapshot(n))) for n in made[1:]]
+        then = table.with_schema(meta.schema(snap.schema_id))
+        for place, entries in sorted(_by_place(_entries(table, snap)).items()):
+            if any(place in c for c in compacted) or not any(e.kind == ADD for e in entries):
+                continue
+            writer = _writer(then, snap, place, overwrites=False)
+            gone = _again(then, writer, snap, place, o.get("compact", "none"))["files that go away"]
+            name = f"{table.partition_path(place[0])}bucket-{place[1]}"
+            yield snap.id, [Difference(snap.id, name, "compacted", "nothing", str(gone))] if gone else []
+
+
 def _one(table: Table, base: Snapshot, made: Snapshot, asked: str) -> Iterator[Difference]:
     delta = _by_place(_entries(table, made))
     for place, entries in sorted(delta.items()):
