@@ -140,6 +140,21 @@ def test_a_cut_loses_and_doubles_nothing(action: str) -> None:
         cut(action, at)
 
 
+def test_a_tag_that_needs_an_expiry_finished_first_does_not_hold_it_up() -> None:
+    """Death between the lists of a snapshot: what the next tag to go shares with it cannot be told any more."""
+
+    class Lists(FaultyStore):
+        def delete(self, path: str) -> None:
+            super().delete(path)
+            if "/manifest-list-" in path:
+                found.append(self.mutations)
+
+    found: list[int] = []
+    run(Lists(start(), []))
+    for at in found[1:6:2]:
+        cut("die", at)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("action", ACTIONS)

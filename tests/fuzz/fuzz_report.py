@@ -22,12 +22,12 @@ def oracle() -> Path:
     return Path(os.environ.get("SHOAL_ORACLE", ROOT.parent / "shared" / "oracle"))
 
 
-def compare(made: Path, dumps: Path) -> str:
+def compare(made: Path, dumps: Path, expected: Path) -> str:
     """The output of fuzz-compare, which says what differs and where."""
     call = [
         sys.executable,
         oracle() / "fuzz-compare",
-        made / "expected",
+        expected,
         dumps,
         "--history",
         made / "history",
@@ -49,9 +49,10 @@ def failures(output: str) -> Iterator[tuple[str, str, str, list[str]]]:
             lines.append(line)
 
 
-def triage(made: Path, dumps: Path, *, full: bool = False) -> tuple[dict[str, Any], str]:
-    """(counts, the report in text)."""
-    output = compare(made, dumps)
+def triage(made: Path, dumps: Path, *, full: bool = False, expected: Path | None = None) -> tuple[dict[str, Any], str]:
+    """(counts, the report in text). `expected` is what Java read, unless it is what `make` dumped."""
+    expected = expected or made / "expected"
+    output = compare(made, dumps, expected)
     counts = json.loads(output.splitlines()[-1])
     groups: dict[str, list[tuple[str, str, list[str]]]] = defaultdict(list)
     crashes = crashed(dumps)
@@ -62,7 +63,7 @@ def triage(made: Path, dumps: Path, *, full: bool = False) -> tuple[dict[str, An
             not_copied += 1
             continue
         history = json.loads((made / "history" / f"{table}.json").read_text(encoding="utf-8"))
-        pair = [folder / f"{table}.{view}.jsonl" for folder in (made / "expected", dumps)]
+        pair = [folder / f"{table}.{view}.jsonl" for folder in (expected, dumps)]
         if state == "different" and view.endswith("stream") and not difference(*pair, history):
             order += 1  # only between partitions, where Java has none
             continue
