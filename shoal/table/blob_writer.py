@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Unsupported
-from shoal.format.blob import FRAME, MAGIC, NULL, file_end, is_descriptor, is_view, record_end
+from shoal.format.blob import FRAME, MAGIC, NULL, PLACEHOLDER, file_end, is_descriptor, is_view, record_end
 from shoal.format.datafile import APPEND, EMPTY_ROW, DataFile, Stats
 from shoal.lsm.rolling import FileSpec, RollingWriter
 from shoal.table.schema_type_checks import is_blob_file
@@ -48,22 +48,26 @@ def append_writer(table: Table, spec: FileSpec, first_sequence: int, expected_by
     blobs = [f for f in table.schema.fields if is_blob_file(f.type)]
     if not blobs:
         return RollingWriter(spec, first_sequence=first_sequence, expected_bytes=expected_bytes)
+    return BlobWriter(table.name, spec, blobs, blob_size(table), first_sequence, expected_bytes)
+
+
+def blob_size(table: Table) -> int:
+    """The size at which a blob file is closed."""
     target: Any = table.options.get("blob.target-file-size")
-    size = table.options.target_file_size(False) if target is None else int(target)
-    return BlobWriter(table.name, spec, blobs, size, first_sequence, expected_bytes)
+    return table.options.target_file_size(False) if target is None else int(target)
 
 
 class BlobWriter:
     """Takes batches of all columns; `close` gives the files."""
 
     def __init__(
-        self, table: str, spec: FileSpec, blobs: Sequence[Field], blob_size: int, first_sequence: int, expected: int
+        self, table: str, spec: FileSpec, blobs: Sequence[Field], target: int, first_sequence: int, expected: int
     ) -> None:
         names = {f.name for f in blobs}
         plain = [f for f in spec.schema.fields if f.name not in names]
         self._plain = [f.name for f in plain]
         self._rows = RollingWriter(spec, first_sequence=first_sequence, expected_bytes=expected, columns=plain)
-        self._columns = [_Column(table, spec, f.name, blob_size) for f in blobs]
+        self._columns = [BlobFiles(table, spec, f.name, target) for f in blobs]
         self._seen = 0  # files of plain columns that are closed
         self._open = 0  # rows in the open one
         self.files: list[DataFile] = []
@@ -112,7 +116,7 @@ class BlobWriter:
         self.files = []
 
 
-class _Column:
+class BlobFiles:
     """The blob files of one column."""
 
     def __init__(self, table: str, spec: FileSpec, name: str, target: int) -> None:
@@ -131,20 +135,37 @@ class _Column:
     def write(self, values: pa.Array) -> None:
         """A value is a record with a checksum of its own, and ends a file that is large enough: one by one."""
         for v in values:
-            if self._sink is None:
-                self._begin()
-            if not v.is_valid:
-                self._lengths.append(NULL)
-                continue
-            data = memoryview(v.as_buffer())
-            self._check(data)
-            head, tail = MAGIC, record_end(len(data), zlib.crc32(data, zlib.crc32(MAGIC)))
-            for part in (head, data, tail):
-                self._sink.write(part)
-            self._lengths.append(FRAME + len(data))
-            self._size += FRAME + len(data)
-            if self._size >= self._target:
-                self._end()
+            self._put(v)
+
+    def write_at(self, values: pa.Array, places: Sequence[int], count: int) -> None:
+        """Of `count` rows those at `places`; the others are as older files say."""
+        at = 0
+        for v, place in zip(values, places):
+            self._pass(place - at)
+            self._put(v)
+            at = place + 1
+        self._pass(count - at)
+
+    def _pass(self, count: int) -> None:
+        if count and self._sink is None:
+            self._begin()
+        self._lengths += [PLACEHOLDER] * count
+
+    def _put(self, v: pa.Scalar) -> None:
+        if self._sink is None:
+            self._begin()
+        if not v.is_valid:
+            self._lengths.append(NULL)
+            return
+        data = memoryview(v.as_buffer())
+        self._check(data)
+        tail = record_end(len(data), zlib.crc32(data, zlib.crc32(MAGIC)))
+        for part in (MAGIC, data, tail):
+            self._sink.write(part)
+        self._lengths.append(FRAME + len(data))
+        self._size += FRAME + len(data)
+        if self._size >= self._target:
+            self._end()
 
     def _check(self, data: memoryview) -> None:
         start = bytes(data[:64])

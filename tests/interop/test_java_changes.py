@@ -143,6 +143,7 @@ def test_java_reads_blobs_and_updates_beside_them(java: Any, tmp_path: Path) -> 
             w.commit()
     t.update({"n": "new"}, where="id IN (2, 20)")
     t.delete("id IN (5, 6)")
+    t.update({"a": b"changed", "n": "too"}, where="id IN (1, 8, 22)")
     read = "SELECT id, a, b, n FROM d.blobs"
     add = "INSERT INTO d.blobs VALUES (100, X'0102', X'', 'java')"
     first, _, second = java(tmp_path, [read, add, read])

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from commits import lake
 
@@ -14,6 +15,7 @@ from shoal.errors import StorageFailed, Unsupported
 from shoal.format.blob import Descriptor
 from shoal.format.manifest import entries_of
 from shoal.store.memory import MemoryStore
+from shoal.table.merge_into import Clause, Clauses, merge_clauses
 from shoal.table.table import Table
 
 COLUMNS = pa.schema([("id", pa.int32()), ("a", pa.binary()), ("b", pa.binary()), ("n", pa.string())])
@@ -89,8 +91,37 @@ def test_other_columns_change_beside_the_blobs() -> None:
     t.merge(rows(7, 9), on="id", when_matched_update={"n": "met"}, when_not_matched_insert=True)
     expected = [r | {"n": {2: "new", 5: "new", 7: "met"}.get(r["id"], r["n"])} for r in rows(0, 9) if r["id"] != 3]
     assert held(t) == expected
-    with pytest.raises(Unsupported, match="BLOB column 'a'"):
-        t.update({"a": b"x"}, where="id = 1")
+
+
+def test_a_changed_blob_lies_beside_placeholders() -> None:
+    t = table(deletion_vectors__enabled="true", blob__target_file_size="60 b", target_file_row_num="8")
+    write(t, rows(0, 12))
+    before = len(files(t))
+    t.delete("id = 4")
+    t.update({"a": b"new", "n": "x"}, where="id IN (2, 5)")
+    assert [f[:4] for f in files(t)[before:]] == [(0, 8, 3, ("id", "n")[1:]), (0, 8, 3, ("a",))]
+    t.update({"b": None}, where="id > 9")
+    assert [f[:4] for f in files(t)[before + 2 :]] == [(8, 4, 4, ("b",))]
+    model = {r["id"]: r for r in rows(0, 12) if r["id"] != 4}
+    for i in (2, 5):
+        model[i] |= {"a": b"new", "n": "x"}
+    for i in (10, 11):
+        model[i] |= {"b": None}
+    assert held(t) == list(model.values())
+    # one clause sets a, the other one b; bytes of both sides, many of them
+    source = [{"k": i, "v": b"m" * 50} for i in (0, 1, 2, 3, 9)]
+    clauses = Clauses((
+        Clause({"a": pc.field("source.v")}, pc.field("id") < 3),
+        Clause({"b": pc.binary_join_element_wise(pc.field("a"), pc.field("source.v"), b"-")}),
+    ))  # fmt: skip
+    merge_clauses(t, source, {"id": "k"}, clauses)
+    for i in (0, 1, 2):
+        model[i]["a"] = b"m" * 50
+    for i in (3, 9):
+        model[i]["b"] = model[i]["a"] + b"-" + b"m" * 50
+    assert held(t) == list(model.values())
+    data = [f.path for f in t.store.list("") if "bucket-" in f.path]
+    assert len(data) == len(files(t))
 
 
 def test_a_reference_is_no_value() -> None:
