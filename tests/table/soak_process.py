@@ -81,6 +81,9 @@ def main(folder: str, options: dict[str, str], checkpoints: int, seed: int) -> d
         most_runs, most_files = max(most_runs, now_runs), max(most_files, now_files)
         if checkpoint % 50 == 0:
             memory.append(resident())
+    for snapshot in w.commit(checkpoint=checkpoints + 1, wait=True).snapshots:  # what is still told late
+        if "changelog-producer" in options:
+            fold(table, snapshot, folded)
     w.close()
     rows = {r["k"]: (r["k"], r["v"], r["n"]) for r in table.scan().to_arrow().to_pylist()}
     newest = table.metadata.latest()
