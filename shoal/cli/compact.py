@@ -20,6 +20,8 @@ def _run(args: Namespace) -> int:
     if not args.dry_run and is_terminal(sys.stderr):
         note(str(maintain.compact(full=args.full, dry_run=True)).replace("would compact", "compacting"))
     report = maintain.compact(full=args.full, dry_run=args.dry_run)
+    if report.upkeep is not None and report.upkeep.failure is not None:
+        note(f"shoal: upkeep failed after the commit, which stands: {report.upkeep.failure.message}")
     if args.output == "json":
         show_json({"dry_run": args.dry_run, **report.to_dict()})
         return 0

@@ -94,8 +94,13 @@ class ProgressLine:
         self._terminal = is_terminal(sys.stderr)
         self._next = clock.monotonic() + (0.0 if self._terminal else _LOG_S)
         self._open = False
+        self._failure: str | None = None
 
     def __call__(self, now: Progress) -> None:
+        if now.upkeep_failure != self._failure:
+            self._failure = now.upkeep_failure
+            self.end()
+            note(f"shoal: upkeep failed, the job goes on: {self._failure}")
         if self._clock.monotonic() < self._next:
             return
         self._next = self._clock.monotonic() + (_TERMINAL_S if self._terminal else _LOG_S)
@@ -110,6 +115,7 @@ class ProgressLine:
     def end(self) -> None:
         if self._open:
             note("")
+            self._open = False
 
 
 def _columns(text: str) -> tuple[str, ...]:

@@ -71,18 +71,26 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a running job stands after a checkpoint; `total` is None while the source does not know it."""
+    """Where a running job stands after a checkpoint; `total` is None while the source does not know it.
+
+    `upkeep_failure` says why the last upkeep that was not done was not.
+    """
 
     position: int
     total: int | None
     checkpoints: int
     snapshots: int
     stream_s: float
+    upkeep_failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What one run of a job did. `position` is where the next run goes on; seconds by the job's clock and the wall."""
+    """What one run of a job did. `position` is where the next run goes on; seconds by the job's clock and the wall.
+
+    `upkeep_failures` counts the commits after which old snapshots, tags or partitions could not be looked after, and
+    `upkeep_failure` is the last reason. No commit failed for it.
+    """
 
     table: str
     rows: int
@@ -92,9 +100,14 @@ class JobResult:
     ended: bool
     clock_s: float
     wall_s: float
+    upkeep_failures: int = 0
+    upkeep_failure: str | None = None
 
     def __str__(self) -> str:
         state = "the source has ended" if self.ended else f"stopped at position {self.position:,}"
+        if self.upkeep_failure is not None:
+            times = f"{self.upkeep_failures:,} of {self.checkpoints:,}"
+            state += f"; upkeep failed after {times} checkpoints, last: {self.upkeep_failure}"
         return (
             f"{self.table}: {self.rows:,} rows in {self.checkpoints:,} checkpoints and {self.snapshots:,} snapshots, "
             f"{self.clock_s:,.1f} s by its clock, {self.wall_s:,.1f} s; {state}"
@@ -125,7 +138,7 @@ def run(
                 on_progress(loop.progress())
     return JobResult(
         table.name, loop.rows, loop.checkpoints, loop.snapshots, loop.position, loop.next_s is None,
-        clock.monotonic() - began, wall.monotonic() - wall_began,
+        clock.monotonic() - began, wall.monotonic() - wall_began, loop.upkeep_failures, loop.upkeep_failure,
     )  # fmt: skip
 
 
@@ -139,6 +152,8 @@ class _Loop:
         self.clock = job.lake.clock
         self.last, self.position = last, last.position
         self.rows = self.checkpoints = self.snapshots = 0
+        self.upkeep_failures = 0
+        self.upkeep_failure: str | None = None
         self.stopping = False
         look = job.source.take(self.position, until_s=-1, max_rows=1)
         self.next_s = look.next_s
@@ -152,7 +167,9 @@ class _Loop:
 
     def progress(self) -> Progress:
         stream_s = self.clock.monotonic() - self.origin
-        return Progress(self.position, self.job.source.total, self.checkpoints, self.snapshots, stream_s)
+        return Progress(
+            self.position, self.job.source.total, self.checkpoints, self.snapshots, stream_s, self.upkeep_failure
+        )
 
     def checkpoint(self) -> None:
         if isinstance(self.scheduler, ManualScheduler):
@@ -164,6 +181,9 @@ class _Loop:
         self.checkpoints += 1
         self.snapshots += len(committed.snapshots)
         self.rows += self.position - before
+        if committed.upkeep is not None and committed.upkeep.failure is not None:
+            self.upkeep_failures += 1
+            self.upkeep_failure = committed.upkeep.failure.message
 
     def _move_tick(self) -> None:
         """The next point of the grid; ticks that passed during a slow commit are left out."""

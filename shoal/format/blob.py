@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NULL, PLACEHOLDER = -1, -2
 FRAME = 16
 _HEAD, _TAIL = 4, 12
-_MAGIC = struct.pack("<i", 1481511375)
+MAGIC = struct.pack("<i", 1481511375)
 _ARRAY_MAGIC, _MAP_MAGIC = 1094861634, 0x4D424342
 _VERSION = 1
 _FOOTER = 5
@@ -139,7 +139,7 @@ def read_records(store: Store, path: str, starts: Longs, lengths: Longs) -> Iter
 
 def _payload(data: memoryview, start: int, length: int, path: str) -> bytes:
     record = data[start : start + length]
-    good = len(record) == length and record[:_HEAD] == _MAGIC
+    good = len(record) == length and record[:_HEAD] == MAGIC
     if good:
         stated, crc = struct.unpack("<qI", record[-_TAIL:])
         found = zlib.crc32(record[:-_TAIL])
@@ -256,6 +256,18 @@ def _bad(path: str, what: str) -> Corrupt:
 # ---- writing ---------------------------------------------------------------------------------------------
 
 
+def record_end(length: int, checksum: int) -> bytes:
+    """What follows a value of `length` bytes; `checksum` is the CRC-32 of magic and value."""
+    size = struct.pack("<q", FRAME + length)
+    return size + struct.pack("<I", zlib.crc32(size, checksum))
+
+
+def file_end(lengths: Sequence[int]) -> bytes:
+    """What ends a file of records with these lengths: its index."""
+    index = encode_lengths(lengths)
+    return index + struct.pack("<ib", len(index), _VERSION)
+
+
 def encode_file(values: Sequence[bytes | int | None]) -> bytes:
     """A blob file of BLOB values; None is null, PLACEHOLDER stands for "as in the older file"."""
     out, lengths = bytearray(), []
@@ -263,11 +275,9 @@ def encode_file(values: Sequence[bytes | int | None]) -> bytes:
         if v is None or isinstance(v, int):
             lengths.append(NULL if v is None else PLACEHOLDER)
             continue
-        framed = _MAGIC + v + struct.pack("<q", FRAME + len(v))
         lengths.append(FRAME + len(v))
-        out += framed + struct.pack("<I", zlib.crc32(framed))
-    index = encode_lengths(lengths)
-    return bytes(out) + index + struct.pack("<ib", len(index), _VERSION)
+        out += MAGIC + v + record_end(len(v), zlib.crc32(MAGIC + v))
+    return bytes(out) + file_end(lengths)
 
 
 # ---- descriptors -----------------------------------------------------------------------------------------

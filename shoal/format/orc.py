@@ -26,7 +26,7 @@ from shoal.format.orc_tail import (
     stripe_footer,
 )
 from shoal.format.orc_timestamps import StripeTimestamps
-from shoal.format.shape import as_stored, checked, map_parts, rebuilt
+from shoal.format.shape import as_stored, checked, map_parts, parts_of, rebuilt
 from shoal.format.shared_maps import ARROW_SCHEMA, SharedMap, layouts, schema_of_text
 from shoal.format.types import DataType, Field
 
@@ -111,8 +111,6 @@ class OrcReader:
         return top.children[top.names.index(name)]
 
     def _column(self, a: pa.Array, field: Field, timestamps: StripeTimestamps) -> pa.Array:
-        import pyarrow.compute as pc
-
         shared = self._shared.get(field.name)
         of = field.type if shared is None else shared.stored
         ids = iter(list(_timestamp_ids(self._tail, self._id(field.name), of, self._path)))
@@ -120,11 +118,29 @@ class OrcReader:
         def leaf(values: pa.Array, t: DataType) -> pa.Array:
             if t.is_timestamp:
                 return timestamps.column(next(ids), values, t, field.name)
-            values = checked(as_stored(values, t, self._path, field.name), t, self._path, field.name)
-            return pc.utf8_rtrim(values, " ") if t.root == "CHAR" else values
+            return _unpadded(checked(as_stored(values, t, self._path, field.name), t, self._path, field.name), t)
 
         made = rebuilt(a, of, leaf)
         return made if shared is None else shared.restored(made)
+
+
+def as_read(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
+    """The rows of a batch as an ORC file gives them back, which keeps no trailing blanks of CHAR values."""
+    for f in fields:
+        if _has_char(f.type):
+            i = batch.schema.get_field_index(f.name)
+            batch = batch.set_column(i, batch.schema.field(i), rebuilt(batch.column(i), f.type, _unpadded))
+    return batch
+
+
+def _unpadded(values: pa.Array, t: DataType) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.utf8_rtrim(values, " ") if t.root == "CHAR" else values
+
+
+def _has_char(t: DataType) -> bool:
+    return t.root == "CHAR" or any(_has_char(p) for p in parts_of(t))
 
 
 def _timestamp_ids(tail: Tail, column: int, t: DataType, path: str) -> Iterator[int]:

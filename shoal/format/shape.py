@@ -46,6 +46,13 @@ def rebuilt(a: pa.Array, t: DataType, leaf: Leaf) -> pa.Array:
     return leaf(a, t)
 
 
+def parts_of(t: DataType) -> tuple[DataType, ...]:
+    """The types right inside a nested type; none for a leaf."""
+    if t.root in ("MAP", "MULTISET"):
+        return map_parts(t)
+    return tuple(f.type for f in t.fields) if t.element is None else (t.element,)
+
+
 def map_parts(t: DataType) -> tuple[DataType, DataType]:
     """Key and value types of a MAP, or of the map from element to count that a MULTISET is stored as."""
     key, value = (t.key, t.value) if t.root == "MAP" else (t.element, DataType("INT", False))

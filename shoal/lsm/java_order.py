@@ -2,7 +2,8 @@
 """Where Java's hash tables leave their entries, for results that are a walk over one.
 
 `collect` with `distinct`, `nested_update` and `nested_partial_update` give the entries of a HashSet or HashMap as an
-array, so its order shows. Agrees with: java.util.HashMap, Decimal.hashCode, Timestamp.hashCode, BinaryString.hashCode.
+array, so its order shows; `merge_map` and `merge_map_with_keytime` give the HashMap itself, and Java tells changed rows
+by their bytes. Agrees with: java.util.HashMap, Decimal.hashCode, Timestamp.hashCode, BinaryString.hashCode.
 Invariant: the walk is by slot of the table's size, and within a slot in order of arrival. (A slot of eight entries
 becomes a tree in Java; that needs eight equal hashes of many and is not followed.)
 """

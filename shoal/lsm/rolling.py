@@ -280,13 +280,21 @@ class _OpenFile:
         if self._memory is not None:
             add_file(self._store, self._path, memoryview(self._memory.getvalue()).cast("B"))
             if self._recent is not None:
-                self._recent.put(self.name, self._batches)
+                self._recent.put(self.name, self._as_read())
         elif self._sink is not None:
             self._sink.close()
         file = self._meta(written, level, source, first_sequence)
         return file._replace(
             extra_files=extra, embedded_index=index, external_path=self._external, write_cols=write_cols
         )
+
+    def _as_read(self) -> list[pa.RecordBatch]:
+        """The rows as a reader of the file gets them: what compactions merge must not hang on what was kept here."""
+        if self._form.format != "orc":
+            return self._batches
+        from shoal.format.orc import as_read
+
+        return [as_read(b, self._spec.schema.fields) for b in self._batches]
 
     def _meta(self, written: Written, level: int, source: int, first_sequence: int) -> DataFile:
         spec, schema, limits = self._spec, self._spec.schema, self._form.limits

@@ -12,7 +12,8 @@ is `StorageFailed`. A create whose outcome is unknown raises `StorageFailed`; th
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -114,4 +115,13 @@ def add_file(store: Store, path: str, data: bytes | memoryview) -> None:
         sink.close()
     except ShoalError:
         sink.abort()
+        with suppress(ShoalError):
+            store.delete(path)  # the store may have kept it and lost the answer
         raise
+
+
+def delete_each(places: Iterable[tuple[Store, str]]) -> None:
+    """Delete every file, whatever happens to the others; a failure is raised at the end."""
+    with ExitStack() as rest:
+        for store, path in places:
+            rest.callback(store.delete, path)

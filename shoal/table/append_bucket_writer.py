@@ -15,14 +15,18 @@ from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
 from shoal.clock import Scheduler
+from shoal.errors import ShoalError
 from shoal.format.datafile import DataFile
 from shoal.format.deletion_vectors import INDEX_TYPE
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.append_pick import after, in_order, pick_full, pick_next
-from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.lsm.rolling import FileSpec
+from shoal.store.base import delete_each
 from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
+from shoal.table.blob_writer import append_writer
 from shoal.table.compact import Bucket, Compacted
-from shoal.table.staged import BucketChanges
+from shoal.table.pending import Pending
+from shoal.table.staged import BucketChanges, Staged, places_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,23 +62,12 @@ class AppendBucketWriter:
         self._queue = in_order(live) if self._compacts else ()
         self._vectors = Vectors(tuple(e for e in indexes if e.index_type == INDEX_TYPE) if self._compacts else ())
         self._running: Future[Compacted] | None = None
-        self._new: list[DataFile] = []
-        self._new_indexes: list[IndexEntry] = []
-        self._deleted_indexes: list[IndexEntry] = []
-        self._before: list[DataFile] = []
-        self._after: list[DataFile] = []
-        self._index: tuple[IndexEntry, ...] = ()
+        self._pending = Pending()
 
     @property
     def busy(self) -> bool:
         """A compaction is running, or something is staged."""
-        return self._running is not None or self._staged
-
-    @property
-    def _staged(self) -> bool:
-        return bool(
-            self._new or self._before or self._after or self._new_indexes or self._deleted_indexes or self._index
-        )
+        return self._running is not None or bool(self._pending)
 
     @property
     def run_count(self) -> int:
@@ -90,7 +83,7 @@ class AppendBucketWriter:
 
     def flush(self, batches: Iterable[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
         """Write rows to new files, in their order. May run beside other buckets' flushes."""
-        writer = RollingWriter(self.at.spec, first_sequence=first_sequence, expected_bytes=expected_bytes)
+        writer = append_writer(self.table, self.at.spec, first_sequence, expected_bytes)
         try:
             for b in batches:
                 writer.write(b)
@@ -114,9 +107,7 @@ class AppendBucketWriter:
     ) -> None:
         """Stage what rows became. Append tables have no changelog."""
         assert not changelog
-        self._new += files
-        self._new_indexes += new_indexes
-        self._deleted_indexes += deleted_indexes
+        self._pending.add(files, (), new_indexes, deleted_indexes)
         if self._compacts:
             self._queue = in_order((*self._queue, *files))
 
@@ -132,16 +123,17 @@ class AppendBucketWriter:
         finished, self._running = self._running, None
         result = finished.result()
         self.compactions.append(result)
-        outputs = {f.file_name for f in self._after}
+        pending = self._pending
+        outputs = {f.file_name for f in pending.compact_after}
         passing = [f for f in result.before if f.file_name in outputs]
         # outputs of a compaction of this same checkpoint never become visible
-        delete_files(self.at, passing, self._index if result.new_indexes else ())
+        delete_files(self.at, passing, pending.compact_new_indexes if result.new_indexes else ())
         gone = {f.file_name for f in passing}
-        self._after = [f for f in self._after if f.file_name not in gone]
-        self._before += (f for f in result.before if f.file_name not in gone)
-        self._after += result.after
+        pending.compact_after = [f for f in pending.compact_after if f.file_name not in gone]
+        pending.compact_before += (f for f in result.before if f.file_name not in gone)
+        pending.compact_after += result.after
         if result.new_indexes:
-            self._index = result.new_indexes
+            pending.compact_new_indexes = list(result.new_indexes)
             self._vectors = Vectors(result.new_indexes)
         self._queue = in_order(after(self._queue, result.after, self._policy))
 
@@ -164,34 +156,21 @@ class AppendBucketWriter:
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""
         if self._running is not None:
-            scheduler.wait(self._running)
-            self.collect()
+            try:
+                scheduler.wait(self._running)
+            finally:
+                self.collect()  # one that failed is told once; the next checkpoint starts another
 
     # ---- checkpoint
 
     def drain(self) -> BucketChanges | None:
         """What is staged, for a commit; the writer starts its next checkpoint."""
-        if not self._staged:
-            return None
-        changes = BucketChanges(
-            self.partition, self.bucket, self.total_buckets, tuple(self._new), tuple(self._before),
-            tuple(self._after), new_indexes=tuple(self._new_indexes), deleted_indexes=tuple(self._deleted_indexes),
-            compact_new_indexes=self._index,
-        )  # fmt: skip
-        for staged in (self._new, self._before, self._after, self._new_indexes, self._deleted_indexes):
-            staged.clear()
-        self._index = ()
         self.compactions = []
-        return changes
+        return self._pending.drain(self.partition, self.bucket, self.total_buckets) if self._pending else None
 
     def restage(self, changes: BucketChanges) -> None:
         """Take back what `drain` gave, here or in the writer that this one follows."""
-        self._new += changes.new_files
-        self._before += changes.compact_before
-        self._after += changes.compact_after
-        self._new_indexes += changes.new_indexes
-        self._deleted_indexes += changes.deleted_indexes
-        self._index = changes.compact_new_indexes
+        self._pending.restage(changes)
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -200,11 +179,11 @@ class AppendBucketWriter:
 
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""
-        if self._running is not None:
-            if not self._running.cancel():
-                discard(self.at, scheduler.wait(self._running))
-            self._running = None
-        changes = self.drain()
+        changes, (running, self._running) = self.drain(), (self._running, None)
+        if running is not None and not running.cancel():
+            try:
+                discard(self.at, scheduler.wait(running))
+            except ShoalError:
+                pass  # one that failed has deleted its files itself; a file that stays is one for orphan cleaning
         if changes is not None:
-            indexes = (*changes.new_indexes, *changes.compact_new_indexes)
-            delete_files(self.at, (*changes.new_files, *changes.compact_after), indexes)
+            delete_each(places_of(self.table, Staged((changes,))))

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from shoal.budget import Budget
 from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile
-from shoal.lsm.rolling import RollingWriter
 from shoal.lsm.spill import Kept
 from shoal.table.append_bucket_writer import AppendBucketWriter
+from shoal.table.blob_writer import AppendFiles, append_writer
 from shoal.table.bucket_writer import AnyBucketWriter
 from shoal.table.buckets import Group, Place, Router
 from shoal.table.rows import BATCH_ROWS
@@ -47,8 +47,9 @@ class AppendBuffer:
         self._disk = o.write_buffer_spill_disk
         self._most_open = 0 if self._buffers else o.write_max_writers_to_spill
         self._shelf = shelf_of(table)
-        self._open: dict[Place, tuple[AnyBucketWriter, RollingWriter]] = {}
+        self._open: dict[Place, tuple[AnyBucketWriter, AppendFiles]] = {}
         self._aside: dict[Place, tuple[Group, list[Kept]]] = {}
+        self._table = table
         self._name = table.name
         self._lost = False
 
@@ -111,7 +112,7 @@ class AppendBuffer:
             if place not in self._open and place not in self._aside and len(self._open) < self._most_open:
                 writer = self._buckets.writer(group)
                 self._buckets.brake(writer)
-                out = RollingWriter(writer.at.spec, first_sequence=writer.next_sequence, expected_bytes=_LARGE)
+                out = append_writer(self._table, writer.at.spec, writer.next_sequence, _LARGE)
                 self._open[place] = writer, out
             if place in self._open:
                 writer, out = self._open[place]
@@ -147,7 +148,7 @@ class _Job:
     def __init__(
         self,
         writer: AnyBucketWriter,
-        out: RollingWriter | None,
+        out: AppendFiles | None,
         first: int,
         size: int,
         kept: Sequence[Kept],

@@ -245,25 +245,27 @@ class AutoTags:
 
 def progress(table: Table, policy: Policy) -> Progress:
     """Where the table's automatic tags have come; only the newest of them is read."""
-    from shoal.table.refs import tag, tag_names
+    from shoal.table.expire_guard import memory_of, names_in
+    from shoal.table.refs import root_of, tag
 
-    names = tag_names(table.metadata)
+    # a listing that leaves out the newest would make tags of old snapshots, in whose place others would go
+    memory = memory_of(table.metadata.cache, root_of(table.store).uri)
+    names = [n.removeprefix("tag-") for n in names_in(table.store, "tag", "tag-", memory)]
     last = newest(policy, names)
     known = {} if last is None else {last[0]: tag(table.metadata, last[0]).snapshot.id}
     return start(policy, names, known, table.metadata.earliest_id())
 
 
 def make_due_tags(
-    table: Table, at: Progress | None = None, newest: int | None = None
+    table: Table, at: Progress | None = None, newest: int | None = None, *, drop: bool = True
 ) -> tuple[AutoTags, Progress | None]:
-    """Make the tags that are due on the snapshots since `at`, and delete those beyond `tag.num-retained-max`.
+    """Make the tags that are due on the snapshots since `at`, and `drop` those beyond `tag.num-retained-max`.
 
     A committer knows its `newest` snapshot: no call is spent to find out that there is no newer one. Returns what was
     done and where to go on, so that a writer need not read the tags at each commit. Nothing where the table has no
     automatic tags.
     """
-    from shoal.table.refs import tags
-    from shoal.table.tags import create_tag, delete_tag
+    from shoal.table.tags import create_tag
 
     policy = policy_of(table.options, table.clock.zone)
     if policy is None:
@@ -285,12 +287,18 @@ def make_due_tags(
         if name is not None:
             create_tag(table, name, snapshot=snap.id, ignore_if_exists=True)
             created.append(name)
-            there = [] if policy.most is None else [(t.name, t.snapshot.id) for t in tags(meta)]
-            for old in surplus(policy, there):
-                delete_tag(table, old)
-                deleted.append(old)
+            deleted += drop_surplus(table, policy) if drop else ()
         at = then
     return AutoTags(tuple(created), tuple(deleted)), at
+
+
+def drop_surplus(table: Table, policy: Policy) -> tuple[str, ...]:
+    """Delete the oldest automatic tags beyond `tag.num-retained-max`; returns their names."""
+    from shoal.table.tag_files import all_tags
+    from shoal.table.tags import delete_tag
+
+    there = [] if policy.most is None else [(t.name, t.snapshot.id) for t in all_tags(table)]
+    return tuple(n for n in surplus(policy, there) if delete_tag(table, n))
 
 
 def make_batch_tag(table: Table) -> AutoTags:
@@ -298,8 +306,8 @@ def make_batch_tag(table: Table) -> AutoTags:
 
     A tag of the same name moves to the new snapshot in one write; what its old snapshot alone held is deleted then.
     """
-    from shoal.table.refs import find_tag, tags
-    from shoal.table.tag_files import Freed, freed_by
+    from shoal.table.refs import find_tag
+    from shoal.table.tag_files import Freed, all_tags, freed_by
     from shoal.table.tags import check_name, delete_tag, put_tag
 
     if table.options.get("tag.automatic-creation") != "batch":
@@ -318,7 +326,7 @@ def make_batch_tag(table: Table) -> AutoTags:
     if most is None:
         return AutoTags((name,))
     modified = {i.path.rpartition("/tag-")[2]: i.modified_ms for i in table.store.list("tag")}
-    there = [(t.name, t.snapshot.id, modified.get(t.name, 0)) for t in tags(meta)]
+    there = [(t.name, t.snapshot.id, modified.get(t.name, 0)) for t in all_tags(table)]
     beyond = batch_surplus(there, most)
     return AutoTags((name,), tuple(n for n in beyond if delete_tag(table, n)))
 

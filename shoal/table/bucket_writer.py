@@ -10,21 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
 from shoal.clock import Scheduler
-from shoal.errors import BadRequest
+from shoal.errors import BadRequest, ShoalError
 from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.levels import Levels
 from shoal.lsm.pick import Memory, Plan, pick, should_wait
-from shoal.lsm.rolling import FileSpec, RollingWriter
+from shoal.lsm.rolling import FileSpec
+from shoal.store.base import delete_each
 from shoal.table.append_bucket_writer import AppendBucketWriter
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
 from shoal.table.deletion_writer import read_vectors, write_vectors
+from shoal.table.pending import Pending, write_files
 from shoal.table.record_expire import record_expire
-from shoal.table.staged import BucketChanges
+from shoal.table.staged import BucketChanges, Staged, places_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,15 +68,7 @@ class BucketWriter:
         self._marked = False  # the vectors changed since they were written
         self.compactions: list[Compacted] = []
         """What compactions of this checkpoint did, for reports."""
-        self._new: list[DataFile] = []
-        self._before: list[DataFile] = []
-        self._after: list[DataFile] = []
-        self._changelog: list[DataFile] = []
-        self._new_indexes: list[IndexEntry] = []
-        self._deleted_indexes: list[IndexEntry] = []
-        self._compact_changelog: list[DataFile] = []
-        self._compact_new_indexes: list[IndexEntry] = []
-        self._compact_deleted_indexes: list[IndexEntry] = []
+        self._pending = Pending()
 
     @property
     def busy(self) -> bool:
@@ -82,11 +77,7 @@ class BucketWriter:
 
     @property
     def _staged(self) -> bool:
-        return bool(
-            self._marked
-            or self._new or self._before or self._after or self._changelog or self._new_indexes or self._deleted_indexes
-            or self._compact_changelog or self._compact_new_indexes or self._compact_deleted_indexes
-        )  # fmt: skip
+        return self._marked or bool(self._pending)
 
     @property
     def run_count(self) -> int:
@@ -102,14 +93,7 @@ class BucketWriter:
 
     def flush(self, batches: Iterable[pa.RecordBatch], first_sequence: int, expected_bytes: int) -> list[DataFile]:
         """Write rows (sorted and folded for keyed tables) to new files. May run beside other buckets' flushes."""
-        writer = RollingWriter(self.at.spec, first_sequence=first_sequence, expected_bytes=expected_bytes)
-        try:
-            for b in batches:
-                writer.write(b)
-        except BaseException:
-            writer.abort()
-            raise
-        return writer.close()
+        return write_files(self.at.spec, batches, first_sequence, expected_bytes)
 
     def add(
         self,
@@ -119,10 +103,7 @@ class BucketWriter:
         deleted_indexes: Sequence[IndexEntry] = (),
     ) -> None:
         """Stage what rows became: data files, their raw changelog, index files."""
-        self._new += files
-        self._changelog += changelog
-        self._new_indexes += new_indexes
-        self._deleted_indexes += deleted_indexes
+        self._pending.add(files, changelog, new_indexes, deleted_indexes)
         if self._levels is not None:
             self._levels = self._levels.apply((), files)
 
@@ -140,8 +121,7 @@ class BucketWriter:
             return
         wait = should_wait(self._levels, self.table.policy)
         if wait.commit if at_commit else wait.flush:
-            scheduler.wait(self._running)
-            self.collect()
+            self.wait(scheduler)
 
     def collect(self) -> None:
         """Take in the running compaction if it has finished. Raises what made it fail."""
@@ -151,19 +131,20 @@ class BucketWriter:
         result = finished.result()
         assert self._levels is not None
         self._levels = self._levels.apply(result.before, result.after)
-        outputs = {f.file_name: f for f in self._after}
+        pending = self._pending
+        outputs = {f.file_name: f for f in pending.compact_after}
         kept = {f.file_name for f in result.after}
         for f in result.before:
             if f.file_name in outputs:
                 # output of a compaction of this same checkpoint: it never becomes visible
-                self._after.remove(outputs[f.file_name])
-                moved = any(b.file_name == f.file_name for b in self._before)
+                pending.compact_after.remove(outputs[f.file_name])
+                moved = any(b.file_name == f.file_name for b in pending.compact_before)
                 if f.file_name not in kept and not moved:
                     self.at.spec.remove(f)
             else:
-                self._before.append(f)
-        self._after += result.after
-        self._compact_changelog += result.changelog
+                pending.compact_before.append(f)
+        pending.compact_after += result.after
+        pending.compact_changelog += result.changelog
         self.compactions.append(result)
         if result.vectors is not None:
             self._vectors, self._marked = result.vectors, True
@@ -198,8 +179,10 @@ class BucketWriter:
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""
         if self._running is not None:
-            scheduler.wait(self._running)
-            self.collect()
+            try:
+                scheduler.wait(self._running)
+            finally:
+                self.collect()  # one that failed is told once; the next checkpoint starts another
 
     # ---- checkpoint
 
@@ -208,33 +191,14 @@ class BucketWriter:
         if not self._staged:
             return None
         if self._marked and self._vectors is not None:
-            self._compact_new_indexes += write_vectors(self.table, self.partition, self.bucket, self._vectors)
+            self._pending.compact_new_indexes += write_vectors(self.table, self.partition, self.bucket, self._vectors)
             self._marked = False
         self.compactions = []
-        changes = BucketChanges(
-            self.partition, self.bucket, self.total_buckets,
-            tuple(self._new), tuple(self._before), tuple(self._after), (), tuple(self._changelog),
-            tuple(self._new_indexes), tuple(self._deleted_indexes), tuple(self._compact_changelog),
-            tuple(self._compact_new_indexes), tuple(self._compact_deleted_indexes),
-        )  # fmt: skip
-        for staged in (
-            self._new, self._before, self._after, self._changelog, self._new_indexes, self._deleted_indexes,
-            self._compact_changelog, self._compact_new_indexes, self._compact_deleted_indexes,
-        ):  # fmt: skip
-            staged.clear()
-        return changes
+        return self._pending.drain(self.partition, self.bucket, self.total_buckets)
 
     def restage(self, changes: BucketChanges) -> None:
         """Take back what `drain` gave, here or in the writer that this one follows."""
-        self._new += changes.new_files
-        self._before += changes.compact_before
-        self._after += changes.compact_after
-        self._changelog += changes.changelog_files
-        self._new_indexes += changes.new_indexes
-        self._deleted_indexes += changes.deleted_indexes
-        self._compact_changelog += changes.compact_changelog
-        self._compact_new_indexes += changes.compact_new_indexes
-        self._compact_deleted_indexes += changes.compact_deleted_indexes
+        self._pending.restage(changes)
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -243,23 +207,25 @@ class BucketWriter:
 
     def abandon(self, scheduler: Scheduler) -> None:
         """Drop the running compaction and everything staged, files included."""
-        if self._running is not None:
-            if not self._running.cancel():
-                discard(self.at, scheduler.wait(self._running))
-            self._running = None
         self._marked = False
-        changes = self.drain()
+        changes, (running, self._running) = self.drain(), (self._running, None)
+        if running is not None and not running.cancel():
+            try:
+                discard(self.at, scheduler.wait(running))
+            except ShoalError:
+                pass  # one that failed has deleted its files itself; a file that stays is one for orphan cleaning
         if changes is not None:
-            old = {f.file_name for f in changes.compact_before}
-            kept = (f for f in changes.compact_after if f.file_name not in old)
-            for f in (*changes.new_files, *changes.changelog_files, *changes.compact_changelog, *kept):
-                self.at.spec.remove(f)
-            for e in (*changes.new_indexes, *changes.compact_new_indexes):
-                store, path = self.table.index_at(self.partition, self.bucket, e.file_name, e.external_path)
-                store.delete(path)
+            delete_each(places_of(self.table, Staged((changes,))))
 
 
 AnyBucketWriter = BucketWriter | AppendBucketWriter
+
+
+def abandon_all(writers: Iterable[AnyBucketWriter], scheduler: Scheduler) -> None:
+    """`abandon` for each of them, whatever happens to the others; the first failure is raised at the end."""
+    with ExitStack() as rest:
+        for w in writers:
+            rest.callback(w.abandon, scheduler)
 
 
 def compact_for_commit(

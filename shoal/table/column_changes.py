@@ -27,6 +27,7 @@ from shoal.format.snapshot import Snapshot
 from shoal.lsm.rolling import RollingWriter
 from shoal.table.append_compact import vectors_of
 from shoal.table.assignments import Mask
+from shoal.table.blob_writer import BlobFiles, blob_size, check_blobs
 from shoal.table.data_evolution import Files, Group, anchor, batches, groups, span
 from shoal.table.new_files import NewFiles
 from shoal.table.runs import BucketFiles
@@ -62,11 +63,7 @@ def check_changes(table: Table, change: Change, operation: str) -> None:
             f"{table.name}: with 'data-evolution.enabled' rows are deleted by deletion vectors alone",
             hint="set 'deletion-vectors.enabled' = 'true'",
         )
-    for name in change.writes:
-        if is_blob_file(table.schema.field(name).type):
-            raise Unsupported(
-                f"{table.name}: {operation} of BLOB column '{name}' is not supported yet", hint="Spark does it"
-            )
+    check_blobs(table)
 
 
 def change_columns(scan: Scan, change: Change, made: Made) -> None:
@@ -93,8 +90,8 @@ def _split(scan: Scan, split: Split, change: Change, made: Made) -> None:
             rows = _Rows(table, split, group)
             if not any(change.touched(b).any() for _, _, b in rows.live(change.columns)):
                 continue
-            file, gone = _changed(rows, change, made)
-            new += [file] if file is not None else []
+            files, gone = _changed(rows, change, made)
+            new += files
             if len(gone):
                 marked[rows.anchor.file_name] = gone
         entries: tuple[IndexEntry, ...] = ()
@@ -160,15 +157,15 @@ class _Rows:
             start += batch.num_rows
 
 
-def _changed(rows: _Rows, change: Change, made: Made) -> tuple[DataFile | None, np.ndarray]:
-    """(the file with the new columns of a range if a row changes, the places of rows that go)."""
+def _changed(rows: _Rows, change: Change, made: Made) -> tuple[list[DataFile], np.ndarray]:
+    """(files with the new columns of a range if a row changes, the places of rows that go)."""
     import pyarrow as pa
 
-    names = [n for n in rows.table.readable if n in {*change.reads, *change.writes, *change.columns}]
-    fields = [f for f in rows.table.schema.fields if f.name in change.writes]
+    out = _Columns(rows, [f for f in rows.table.schema.fields if f.name in change.writes])
+    wanted = {*change.reads, *out.plain, *change.columns}
+    names = [n for n in rows.table.readable if n in wanted]
     gone = [np.empty(0, np.int64)]
     updated = 0
-    writer = _writer(rows, fields) if fields else None
     try:
         vector = rows.vector
         for start, every in rows.all(names):
@@ -178,21 +175,54 @@ def _changed(rows: _Rows, change: Change, made: Made) -> tuple[DataFile | None, 
             gone.append(start + at[drop])
             updated += int(update.sum())
             made.deleted += int(drop.sum())
-            if writer is not None:
-                writer.write(_put(every.select([f.name for f in fields]), at[update], changed))
+            out.write(every, at[update], changed)
+        files = out.close() if updated else []
     except BaseException:
-        if writer is not None:
-            writer.abort()
+        out.abort()
         raise
-    made.updated += updated
-    places = np.concatenate(gone)
-    if writer is None:
-        return None, places
     if not updated:
-        writer.abort()
-        return None, places
-    (file,) = writer.close()
-    return file._replace(first_row_id=rows.first), places
+        out.abort()
+    made.updated += updated
+    return files, np.concatenate(gone)
+
+
+class _Columns:
+    """New files with some columns of a range: one of the plain ones, and those of each blob column."""
+
+    def __init__(self, rows: _Rows, fields: Sequence[Field]) -> None:
+        table = rows.table
+        blobs = [f.name for f in fields if is_blob_file(f.type)]
+        plain = [f for f in fields if f.name not in blobs]
+        self.plain = [f.name for f in plain]
+        self._first = rows.first
+        self._writer = _writer(rows, plain) if plain else None
+        spec = NewFiles(table).spec(rows.split.partition, rows.split.bucket)
+        self._blobs = [BlobFiles(table.name, spec, name, blob_size(table)) for name in blobs]
+
+    def write(self, rows: pa.RecordBatch, places: np.ndarray, changed: pa.RecordBatch | None) -> None:
+        """The next rows of the range; those at `places` become the changed ones."""
+        if self._writer is not None:
+            self._writer.write(_put(rows.select(self.plain), places, changed))
+        for b in self._blobs:
+            values = [] if changed is None else changed.column(b.name)
+            b.write_at(values, places.tolist(), rows.num_rows)
+
+    def close(self) -> list[DataFile]:
+        """The files, with their row ids."""
+        plain = self._writer.close() if self._writer is not None else []
+        files = [f._replace(first_row_id=self._first) for f in plain]
+        for b in self._blobs:
+            at = self._first
+            for f in b.close():
+                files.append(f._replace(first_row_id=at))
+                at += f.row_count
+        return files
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+        for b in self._blobs:
+            b.abort()
 
 
 def _writer(rows: _Rows, fields: Sequence[Field]) -> RollingWriter:

@@ -9,25 +9,22 @@ are deleted; a commit whose outcome is unclear is settled by committing the same
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shoal.errors import BadRequest, CommitUnknown, Conflict, NotFound, ShoalError
 from shoal.format.datafile import ADD
-from shoal.format.index_manifest import IndexEntry
 from shoal.format.snapshot import BATCH_IDENTIFIER, NO_WATERMARK, Snapshot
 from shoal.format.statistics import FOLDER, Statistics
-from shoal.store.base import Store, add_file
+from shoal.store.base import add_file, delete_each
 from shoal.table.commit_checks import Checks
 from shoal.table.conflicts import AlreadyThere
 from shoal.table.overwrite import Chosen, Exactly, Partitions, Spec, lifted, replaced
 from shoal.table.publish import Order, Publisher, RollBack
-from shoal.table.staged import BucketChanges, Committed, Content, Staged
+from shoal.table.staged import Committed, Content, Staged, places_of
 
 if TYPE_CHECKING:
     from shoal.table.table import Table
-
-_Place = tuple[Store, str]
 
 
 class Commit:
@@ -138,9 +135,8 @@ class Commit:
         dropped = self._compaction(
             staged, identifier, operation, changelog=False, alone=False, since=self._made.get("append")
         )
-        for c in staged.changes:
-            for f in (*c.changelog_files, *c.compact_changelog):
-                _delete(table.file_at(c.partition, c.bucket, f))
+        told = ((c, f) for c in staged.changes for f in (*c.changelog_files, *c.compact_changelog))
+        delete_each(table.file_at(c.partition, c.bucket, f) for c, f in told)
         return self._done(sum(e.file.row_count for e in new.entries if e.kind == ADD), dropped)
 
     def truncate(
@@ -209,7 +205,7 @@ class Commit:
     def _need_files(self, staged: Sequence[Staged]) -> None:
         gone = []
         for s in staged:
-            for store, path in self._places(s, upgrades=True):
+            for store, path in places_of(self.table, s, upgrades=True):
                 try:
                     store.size(path)
                 except NotFound:
@@ -225,24 +221,7 @@ class Commit:
 
     def abort(self, staged: Staged) -> None:
         """Delete every file that exists only because of `staged`."""
-        for place in self._places(staged):
-            _delete(place)
-
-    def _places(self, staged: Staged, *, upgrades: bool = False) -> Iterator[_Place]:
-        """Where the files of `staged` lie; with `upgrades` those too that were there before at another level."""
-        for c, f in staged.written():
-            yield self.table.file_at(c.partition, c.bucket, f)
-            yield from (self.table.beside(c.partition, c.bucket, f, extra) for extra in f.extra_files)
-        if upgrades:
-            for c in staged.changes:
-                old = {f.file_name for f in c.compact_before}
-                for f in c.compact_after:
-                    if f.file_name in old:
-                        yield self.table.file_at(c.partition, c.bucket, f)
-        yield from (self._index_place(c, i) for c, i in staged.indexes())
-
-    def _index_place(self, c: BucketChanges, i: IndexEntry) -> _Place:
-        return self.table.index_at(c.partition, c.bucket, i.file_name, i.external_path)
+        delete_each(places_of(self.table, staged))
 
     def _drop_compaction(self, staged: Staged) -> None:
         """Delete what compactions wrote; what rows became is committed."""
@@ -258,8 +237,12 @@ class Commit:
 
     def _done(self, rows: int, dropped: str | None) -> Committed:
         made = tuple(self._made.values())
+        changed: dict[bytes, bool] = {}
+        for c in () if self._staged is None else self._staged.changes:
+            rows_too = c.new_files or c.deleted_files or c.changelog_files or c.new_indexes or c.deleted_indexes
+            changed[c.partition] = changed.get(c.partition, False) or bool(rows_too)
         self._staged, self._made = None, {}
-        return Committed(made, rows=rows, compaction_conflict=dropped)
+        return Committed(made, rows=rows, compaction_conflict=dropped, partitions=changed)
 
     def _publish(self, part: str, order: Order) -> None:
         self._made[part] = self._publisher.publish(order)
@@ -322,8 +305,3 @@ class Commit:
 
 def _watermark(staged: Staged) -> int:
     return NO_WATERMARK if staged.watermark is None else staged.watermark
-
-
-def _delete(place: _Place) -> None:
-    store, path = place
-    store.delete(path)

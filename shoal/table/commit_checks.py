@@ -18,6 +18,7 @@ from shoal.format.snapshot import Snapshot
 from shoal.table import conflicts
 from shoal.table.base_files import MOST_SNAPSHOTS, BaseFiles, bucket_counts, changes_of, live_in
 from shoal.table.conflicts import Base, Facts, WrittenColumns
+from shoal.table.looked_up import LookedUp
 from shoal.table.partition_choice import only
 from shoal.table.staged import Content
 from shoal.table.strict_mode import OPTION, StrictMode
@@ -32,6 +33,7 @@ class Checks:
     def __init__(self, table: Table, user: str, mine: Collection[int]) -> None:
         self.table = table
         self._meta = table.metadata
+        self._user = user
         self._mine = mine  # snapshots of this committer: it knows what they hold
         o = table.options
         self.facts = Facts(
@@ -50,7 +52,10 @@ class Checks:
         drops = self._drops_duplicates and content.kind == "APPEND"
         seen = since if content.kind == "COMPACT" and not whole else None
         files = BaseFiles(self.table, content, seen) if checked or drops else None
-        return OneCheck(self, files, since or 0, drops, rows_from)
+        rows = None
+        if since is not None and not self.facts.vectors_by_file:
+            rows = LookedUp(self.table, content, since, self._user)
+        return OneCheck(self, files, since or 0, drops, rows_from, rows)
 
     def field_ids(self, schema_id: int) -> dict[str, int]:
         """Ids of the columns of a schema, by name."""
@@ -60,8 +65,12 @@ class Checks:
 class OneCheck:
     """The checks of one commit."""
 
-    def __init__(self, checks: Checks, files: BaseFiles | None, since: int, drops: bool, rows_from: int | None) -> None:
+    def __init__(
+        self, checks: Checks, files: BaseFiles | None, since: int, drops: bool, rows_from: int | None,
+        looked_up: LookedUp | None,
+    ) -> None:  # fmt: skip
         self._checks = checks
+        self._looked_up = looked_up
         self._files = files
         self._since = since
         self._drops = drops
@@ -74,6 +83,8 @@ class OneCheck:
         checks = self._checks
         if checks.strict is not None:
             checks.strict.check(latest, content)
+        if self._looked_up:
+            self._looked_up.check(latest, checks._mine)
         if self._files is None:
             if content.kind == "APPEND":
                 self._bucket_counts(content, latest)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.errors import BadRequest, Unsupported
 from shoal.format.schema import Schema
-from shoal.format.types import Field, from_arrow
+from shoal.format.types import DataType, Field, from_arrow
 from shoal.options import Options, check
 from shoal.table import schema_checks
 from shoal.table.column_directives import directed, listed
@@ -37,6 +37,12 @@ def first_schema(
     fields = [Field(0, f.name, from_arrow(f.type, f.nullable, column=f.name)) for f in columns]
     opts = {k: option_text(v) for k, v in (options or {}).items()}
     check(opts, "create", has_primary_key=bool(primary_key or opts.get("primary-key", "").strip()))
+    # Arrow has no type for them: bytes that 'blob-field' names are blobs, as in Flink
+    blobs = {n.strip() for n in opts.get("blob-field", "").split(",")}
+    fields = [
+        replace(f, type=DataType("BLOB", f.type.nullable)) if f.name in blobs and f.type.root == "VARBINARY" else f
+        for f in fields
+    ]
     return schema_of(name, fields, primary_key, partition_by, opts, "" if comment is None else comment, time_ms)
 
 

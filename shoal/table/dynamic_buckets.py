@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shoal.errors import ShoalError
 from shoal.format import hash_index
 from shoal.format.hashing import row_hashes
 from shoal.format.index_manifest import ADD, IndexEntry
-from shoal.store.base import add_file
+from shoal.store.base import add_file, delete_each
 from shoal.table.buckets import UNAWARE, Group, Indexes, Newest, Place, Rows, groups_of, partitions_of
 from shoal.table.hash_assignment import Assignment, Limits, assign_together
 from shoal.table.new_files import new_uuid
@@ -80,7 +81,14 @@ class DynamicRouter:
         return Assignment.of(files)
 
     def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
-        made = {place: ((self._write(place),), ()) for place in self._changed}
+        made: dict[Place, tuple[Indexes, Indexes]] = {}
+        try:
+            for place in self._changed:
+                made[place] = ((self._write(place),), ())
+        except ShoalError:
+            at = ((place, new) for place, (news, _) in made.items() for new in news)
+            delete_each(self._table.index_at(*place, new.file_name, new.external_path) for place, new in at)
+            raise
         self._changed = {}
         self._uncommitted += 1
         self._recent, self._used = self._used, set()

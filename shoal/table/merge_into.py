@@ -186,24 +186,33 @@ class _Joined:
     @property
     def change(self) -> Change:
         """What becomes of the table's rows."""
-        import pyarrow as pa
-
         table = self.table
         every = (*self.clauses.matched, *self.clauses.not_matched_by_source)
-        beside = pa.schema([pa.field(SOURCE + f.name, f.type) for f in self.source.schema])
-        values = [v for u in self._updates for v in u.values()]
+        wide = table.data_evolution
+        reads: list[str] = []
+        if wide:
+            values = [v for u in self._updates for v in u.values()]
+            # a clause that does not set what another one sets gives the old value
+            partly = [n for n in self._writes if not all(n in u for u in self._updates)]
+            reads = [*inputs_of(table, [*values, *(c.condition for c in every)], self._beside), *partly]
         return Change(
             self.probe_columns, self.touched, self.decide, moves=any(places_rows(table, u) for u in self._updates),
-            reads=inputs_of(table, [*values, *(c.condition for c in every)], beside) if table.data_evolution else (),
-            writes=self._writes if table.data_evolution else (), drops=any(c.values is None for c in every),
+            reads=reads, writes=self._writes if wide else (), drops=any(c.values is None for c in every),
         )  # fmt: skip
+
+    @property
+    def _beside(self) -> pa.Schema:
+        """The columns of the source as expressions name them."""
+        import pyarrow as pa
+
+        return pa.schema([pa.field(SOURCE + f.name, f.type) for f in self.source.schema])
 
     @property
     def probe_columns(self) -> list[str]:
         """Columns of the table that tell which rows are touched: keys, and whatever conditions look at."""
         every = (*self.clauses.matched, *self.clauses.not_matched_by_source)
-        plain = all(c.condition is None for c in every)
-        return list(self._pairs) if plain else list(dict.fromkeys((*self.table.schema.names, *self._pairs)))
+        looked_at = inputs_of(self.table, [c.condition for c in every], self._beside)
+        return list(dict.fromkeys((*looked_at, *self._pairs)))
 
     def meet(self, rows: pa.RecordBatch) -> Places:
         """The source row of each row of the table, or -1. Several for one are a fault where matches do anything."""

@@ -96,14 +96,29 @@ class Publisher:
                 if self._latest is None and self._meta.latest_id() is not None:
                     self._move_to(self._meta.latest())  # the first snapshots have expired already
                 elif self._latest is not None and not self._still_there(self._latest):
-                    raise Fenced(
-                        f"{self.table.name}: snapshot {self._latest.id} is gone, the table was rolled back",
-                        hint="open a new writer: what this one knows of the table is no longer true",
-                    )
+                    self._catch_up(self._latest.id)
                 return self._latest
             self._move_to(newer)
             self._seen.append(newer)
             self.foreign_snapshot = newer.id
+
+    def _catch_up(self, known: int) -> None:
+        """The newest snapshot that this writer knew is gone: expired while it rested, or rolled back."""
+        later = [i for i in self._meta.snapshot_ids() if i > known]
+        # what became of an unclear commit nobody can tell any more; a file at the old place is another history
+        if not later or self._unclear or self._meta.exists(paths.snapshot(known)):
+            raise Fenced(
+                f"{self.table.name}: snapshot {known} is gone, the table was rolled back",
+                hint="open a new writer: what this one knows of the table is no longer true",
+            )
+        for i in later:
+            try:
+                snap = self._meta.snapshot(i)
+            except NotFound:
+                continue  # this one expired just now
+            self._move_to(snap)
+            self._seen.append(snap)
+            self.foreign_snapshot = snap.id
 
     def _still_there(self, snap: Snapshot) -> bool:
         try:

@@ -15,6 +15,8 @@ from shoal.format.datafile import ADD, DELETE, DataFile, Entry
 from shoal.format.index_manifest import IndexEntry
 
 if TYPE_CHECKING:
+    from shoal.store.base import Store
+    from shoal.table.table import Table
     from shoal.table.upkeep import Upkeep
 
 Files = tuple[DataFile, ...]
@@ -131,6 +133,21 @@ class Staged:
         return decode(data)
 
 
+def places_of(table: Table, staged: Staged, *, upgrades: bool = False) -> Iterator[tuple[Store, str]]:
+    """Where the files of `staged` lie; with `upgrades` those too that were there before at another level."""
+    for c, f in staged.written():
+        yield table.file_at(c.partition, c.bucket, f)
+        yield from (table.beside(c.partition, c.bucket, f, extra) for extra in f.extra_files)
+    if upgrades:
+        for c in staged.changes:
+            old = {f.file_name for f in c.compact_before}
+            for f in c.compact_after:
+                if f.file_name in old:
+                    yield table.file_at(c.partition, c.bucket, f)
+    for c, i in staged.indexes():
+        yield table.index_at(c.partition, c.bucket, i.file_name, i.external_path)
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """What a commit did. No snapshots: there was nothing to commit, or (`replayed`) it had been committed before.
@@ -143,7 +160,10 @@ class Committed:
     replayed: bool = False
     rows: int = 0
     compaction_conflict: str | None = None
-    upkeep: Upkeep | None = None  # what was done after the commit; its failures never fail the commit
+    upkeep: Upkeep | None = field(default=None, repr=False)
+    """What was done after the commit; its failures never fail the commit."""
+    partitions: Mapping[bytes, bool] = field(default_factory=dict, repr=False)
+    """The partitions it changed (BinaryRows): True where rows were written, False where files were only compacted."""
 
     def __str__(self) -> str:
         if self.replayed:

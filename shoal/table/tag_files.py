@@ -55,7 +55,7 @@ def freed_by(table: Table, tag: Tag) -> Freed:
     meta = table.metadata
     if meta.exists(paths.snapshot(tag.snapshot.id)):
         return Freed()
-    memory = memory_of(meta.cache, meta.store.uri)
+    memory = memory_of(meta.cache, root_of(table.store).uri)
     others = [t for t in _tags(meta, memory) if t.name != tag.name]
     if any(t.snapshot.id == tag.snapshot.id for t in others):
         return Freed()
@@ -106,6 +106,11 @@ def _branch(meta: Metadata, memory: Memory) -> Iterator[Use]:
         for i, snap in line(meta, *here, memory).items():
             yield meta, snap, i == here[0]
     yield from _changelogs(meta)
+
+
+def all_tags(table: Table) -> list[Tag]:
+    """Every tag of a table, by listings that agree; one that cannot be read raises."""
+    return _tags(table.metadata, memory_of(table.metadata.cache, root_of(table.store).uri))
 
 
 def _tags(meta: Metadata, memory: Memory) -> list[Tag]:

@@ -18,6 +18,7 @@ from shoal.format.snapshot import NO_WATERMARK, Snapshot
 from shoal.table.auto_tags import automatic_period
 from shoal.table.expire_guard import TagTimes, memory_of
 from shoal.table.history import History
+from shoal.table.partition_done import write_success
 from shoal.table.refs import Tag, decode_tag, find_tag, root_of, tag, tag_names, tag_path, tags
 from shoal.table.tag_files import Freed, freed_by
 
@@ -318,13 +319,7 @@ def _mark_success(table: Table, name: str) -> None:
     """`tag.create-success-file`: a file that says when the tag was made, for schedulers that wait for it."""
     if not table.options.get("tag.create-success-file"):
         return
-    path, now = f"{_SUCCESS}/{name}_SUCCESS", table.clock.now_ms()
-    created: jackson.Json = now
-    try:
-        created = jackson.loads(table.store.read(path), path).get("creationTime", now)
-    except NotFound:
-        pass
-    table.store.put(path, jackson.dumps({"creationTime": created, "modificationTime": now}).encode())
+    write_success(table.store, f"{_SUCCESS}/{name}_SUCCESS", table.clock.now_ms())
 
 
 def _unmark_success(table: Table, name: str) -> None:

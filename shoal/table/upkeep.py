@@ -3,7 +3,8 @@
 
 Agrees with: TableCommitImpl.maintain, TagAutoManager, BatchWriteGeneratorTagOperator (2.0.0). Invariant: nothing of it
 can fail a commit, which has happened by then; what could not be done is in `Upkeep.failure`, stops what follows it, and
-is tried again after the next commit. A commit after which nothing is due costs no call to the store.
+is tried again after the next commit. Only a tag that could not go stops nothing, as it still holds what it held, and an
+expiry that died may have to be finished before it can. A commit after which nothing is due costs no call to the store.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING
 from shoal.errors import ShoalError
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.table import auto_tags
-from shoal.table.auto_tags import AutoTags, make_batch_tag, make_due_tags
+from shoal.table.auto_tags import AutoTags, drop_surplus, make_batch_tag, make_due_tags
 from shoal.table.expire_run import Expired, expire_after, expire_consumers
+from shoal.table.partition_done import mark_done, marks_done
 from shoal.table.partition_expiry import Checks, ExpiredPartitions, automatic, expire_partitions
 from shoal.table.tags import expire_tags_when_due
 
@@ -36,6 +38,7 @@ class Upkeep:
     partitions: ExpiredPartitions | None = None
     consumers: tuple[str, ...] = ()
     expired: Expired | None = None
+    partitions_done: tuple[str, ...] = ()
     failure: ShoalError | None = None
 
     def __str__(self) -> str:
@@ -46,6 +49,7 @@ class Upkeep:
             said.append(str(self.partitions))
         if self.expired is not None and (self.expired.snapshots or self.expired.changelogs):
             said.append(str(self.expired))
+        said += [f"marked {len(self.partitions_done):,} partitions done"] if self.partitions_done else []
         if self.failure is not None:
             said.append(f"upkeep failed: {self.failure.message}")
         return "; ".join(said) or "nothing was due"
@@ -55,6 +59,7 @@ class Upkeep:
             "tags": self.tags.to_dict(), "expired_tags": list(self.expired_tags),
             "partitions": None if self.partitions is None else self.partitions.to_dict(),
             "consumers": list(self.consumers), "expired": None if self.expired is None else self.expired.to_dict(),
+            "partitions_done": list(self.partitions_done),
             "failure": None if self.failure is None else self.failure.message,
         }  # fmt: skip
 
@@ -75,8 +80,10 @@ class Keeper:
         self._scheduler = scheduler if beside else None
         self._pending: Future[Upkeep] | None = None
         self._active = not table.options.write_only
+        self._marks = bool(table.schema.partition_keys) and marks_done(table.options)
         self._tags = auto_tags.policy_of(table.options, table.clock.zone) if self._active else None
         self._tagged: auto_tags.Progress | None = None
+        self._surplus = False  # tags beyond the most are there
         self._partitions = automatic(table) if self._active else None
         self._checks = None if self._partitions is None else Checks(self._partitions, table.clock, table.rng)
         self._newest = 0
@@ -86,10 +93,19 @@ class Keeper:
         if committed.replayed:
             return committed
         outcome = self._run(committed.snapshots[-1] if committed.snapshots else None, identifier)
+        if self._marks and identifier == BATCH_IDENTIFIER:
+            outcome = self._mark(outcome or Upkeep(), committed)
         if outcome is None:
             return committed
         self.last = outcome
         return replace(committed, upkeep=outcome)
+
+    def _mark(self, done: Upkeep, committed: Committed) -> Upkeep:
+        """As Java: after the rest, whatever came of it, and on tables that are written only too."""
+        try:
+            return replace(done, partitions_done=mark_done(self.table, committed.partitions))
+        except ShoalError as err:
+            return replace(done, failure=done.failure or err)
 
     def wants_snapshot(self, identifier: int, latest: Callable[[], Snapshot | None]) -> bool:
         """Whether a checkpoint without rows should make a snapshot all the same, because a tag is due."""
@@ -130,7 +146,7 @@ class Keeper:
         done = Upkeep()
         try:
             done = replace(done, tags=self._make_tags())
-            done = replace(done, expired_tags=self._expire_tags())
+            done = self._drop_tags(done)
             if identifier is not None:
                 done = replace(done, partitions=self._drop_partitions(identifier))
             done = replace(done, consumers=expire_consumers(self.table))
@@ -143,11 +159,21 @@ class Keeper:
     def _make_tags(self) -> AutoTags:
         if self._tags is None:
             return AutoTags()
-        made, self._tagged = make_due_tags(self.table, self._tagged, self._newest or None)
+        made, self._tagged = make_due_tags(self.table, self._tagged, self._newest or None, drop=False)
+        self._surplus |= bool(made.created)
         return made
 
-    def _expire_tags(self) -> tuple[str, ...]:
-        return expire_tags_when_due(self.table) if self.table.options.get("tag.time-expire-enabled") else ()
+    def _drop_tags(self, done: Upkeep) -> Upkeep:
+        """Tags that are too many, or retained long enough. A failure is kept, and the next steps follow."""
+        try:
+            if self._surplus and self._tags is not None:
+                done = replace(done, tags=replace(done.tags, deleted=drop_surplus(self.table, self._tags)))
+                self._surplus = False
+            if self.table.options.get("tag.time-expire-enabled"):
+                done = replace(done, expired_tags=expire_tags_when_due(self.table))
+        except ShoalError as err:
+            done = replace(done, failure=err)
+        return done
 
     def _drop_partitions(self, identifier: int) -> ExpiredPartitions | None:
         policy, table = self._partitions, self.table

@@ -11,19 +11,27 @@ deleted on the way out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from shoal.clock import Scheduler
-from shoal.errors import BadRequest, CommitUnknown, ShoalError
+from shoal.errors import BadRequest, CommitUnknown, Conflict, ShoalError
 from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.table.append_buffer import AppendBuffer
-from shoal.table.bucket_writer import AnyBucketWriter, bucket_writer_of, check_bucket_count, compact_for_commit
+from shoal.table.blob_writer import check_blobs
+from shoal.table.bucket_writer import (
+    AnyBucketWriter,
+    abandon_all,
+    bucket_writer_of,
+    check_bucket_count,
+    compact_for_commit,
+)
 from shoal.table.buckets import UNAWARE, Group, Place, Router, router_of
 from shoal.table.commit import Commit
 from shoal.table.full_compaction import FullCompactions
@@ -68,6 +76,7 @@ class Write:
 
         `router` places the rows, where it is not for the table's options to say.
         """
+        check_blobs(table)
         prefix = table.options.commit_user_prefix
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
@@ -321,7 +330,40 @@ class Write:
             self._forget()
             raise
         self._after(committed, checkpoint)
+        committed = self._compacted_again(staged, committed, identifier)
         return self.keeper.after(committed, identifier)
+
+    def _compacted_again(self, staged: Staged, committed: Committed, identifier: int) -> Committed:
+        """Where rows show once they are compacted, a compaction that met a conflict is planned again, and waited for.
+
+        Java fails the job instead, and the rows show after the next write to their bucket.
+        """
+        o = self.table.options
+        if committed.compaction_conflict is None or not (o.needs_lookup and bool(o.get("lookup-wait"))):
+            return committed
+        asked = {(c.partition, c.bucket): "minor" for c in staged.changes}
+        try:
+            for place in asked:
+                group = self._group_of(*place)
+                if group is not None:
+                    self._found(group)
+            writers = list(self._writers.values())
+            compact_for_commit(writers, self._scheduler, self._budget, asked=asked)
+            drained = tuple(c for w in writers if (c := w.drain()) is not None)
+            again = Staged(drained, self._base, staged.watermark, staged.properties)
+            made = self._commit.commit(again, identifier) if drained else Committed()
+        except CommitUnknown:
+            self._unclear = (again, identifier)
+            raise
+        except Conflict as err:
+            self._forget()
+            return replace(committed, compaction_conflict=err.message)
+        except ShoalError:
+            self._forget()
+            raise
+        if made.snapshots:
+            self._base = made.snapshots[-1]
+        return replace(committed, snapshots=(*committed.snapshots, *made.snapshots), compaction_conflict=None)
 
     def _forced(self, identifier: int) -> bool:
         """Whether a commit without changes makes a snapshot all the same."""
@@ -496,12 +538,11 @@ class Write:
     def _forget(self) -> None:
         """Staged files are gone with a failed commit; start from what the table holds now."""
         self._router.forget()
-        for key, w in self._writers.items():
-            w.abandon(self._scheduler)
-            self._sequences[key] = w.next_sequence
-        self._writers = {}
+        writers, self._writers = self._writers, {}
+        self._sequences |= {place: w.next_sequence for place, w in writers.items()}
         self._touched = set()
         self._live = None
+        abandon_all(writers.values(), self._scheduler)
         latest = self._commit.refresh()
         self._base = latest.id if latest else 0
 
@@ -525,8 +566,7 @@ class Write:
         try:
             self._clear()
             if self._unclear is None:
-                for w in self._writers.values():
-                    w.abandon(self._scheduler)
+                abandon_all(self._writers.values(), self._scheduler)
         finally:
             self._router.close()
             self._scheduler.close()

@@ -191,6 +191,22 @@ def test_job_run_streams_files_into_a_table_and_goes_on_where_it_stood(run, tmp_
     assert in_json(run(*line))["rows"] == 0
 
 
+def test_job_run_and_compact_say_when_upkeep_failed_and_end_well(run, tmp_path, events):
+    lake = str(tmp_path / "new-lake")
+    line = ["job", "run", "--from", str(events), "--into", "shop.t", "--primary-key", "id", "--kind-column", "op"]
+    line += ["--checkpoint", "100ms", "-w", lake, "--option", "bucket=1"]
+    line += ["--option", "snapshot.num-retained.min=1", "--option", "snapshot.num-retained.max=1"]
+    assert "upkeep" not in run(*line).err
+    tag = tmp_path / "new-lake" / "shop.db" / "t" / "tag" / "tag-odd"
+    tag.parent.mkdir()
+    tag.write_text("{")
+    ran = run(*line, "--name", "again")
+    assert ran.code == 0 and "upkeep failed after 1 of 1 checkpoints, last: " in ran.out and "tag-odd" in ran.out
+    assert ran.err.startswith("shoal: upkeep failed, the job goes on: ") and ran.err.count("\n") == 1
+    again = run("compact", "run", "shop.t", "--full", "-w", lake)
+    assert again.code == 0 and "shoal: upkeep failed after the commit, which stands: " in again.err
+
+
 def test_job_run_without_create_refuses_a_missing_warehouse_and_table(run, tmp_path, events, warehouse):
     line = ["job", "run", "--from", str(events), "--into", "shop.t", "--no-create"]
     assert "[SH-NOT-FOUND]" in run(*line, "-w", str(tmp_path / "none")).err

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import shoal
 
 
 def main(warehouse: str, table: str, number: int, commits: int, options: dict[str, str]) -> None:
+    pause = float(options.pop("pause", "0"))  # leaves others time to win a race
     t = shoal.open(warehouse, **options).table(table)
     with t.write(commit_user=f"writer-{number}") as w:
         for c in range(commits):
@@ -17,6 +19,7 @@ def main(warehouse: str, table: str, number: int, commits: int, options: dict[st
             else:
                 w.append(rows)
             w.commit(checkpoint=c + 1)
+            time.sleep(pause)
 
 
 if __name__ == "__main__":

@@ -391,6 +391,25 @@ def test_the_result_can_be_read_by_people_and_scripts():
     assert result.to_dict() | {"rows": 25, "ended": True, "position": 25} == result.to_dict()
 
 
+def test_a_job_goes_on_and_says_so_when_upkeep_fails():
+    """A tag that cannot be read stops expiry, as what it needs is not known, and nothing else."""
+    store = MemoryStore()
+    run(job(store, listed(3)))
+    store.put("d.db/t/tag/tag-odd", b"{")
+    retained = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
+    lake(store).table("d.t").alter(options=retained)
+    seen = []
+    result = run(job(store, listed(6), options={}), on_progress=seen.append)
+    assert result.ended and result.rows == 15
+    assert result.upkeep_failures == result.checkpoints
+    assert "tag-odd" in (result.upkeep_failure or "")
+    assert str(result).endswith(f"upkeep failed after 3 of 3 checkpoints, last: {result.upkeep_failure}")
+    assert seen[-1].upkeep_failure == result.upkeep_failure
+    assert result.to_dict()["upkeep_failures"] == result.upkeep_failures
+    well = run(job(MemoryStore(), CRASHING))
+    assert (well.upkeep_failures, well.upkeep_failure) == (0, None)
+
+
 # ---- texts -----------------------------------------------------------------------------------------------
 
 

@@ -24,12 +24,15 @@ def histories(made: Path, tables: str) -> Iterator[dict[str, Any]]:
 
 
 def read(a: argparse.Namespace) -> int:
+    return dump_views(a, a.dir / "warehouse", a.to or a.dir / "shoal")
+
+
+def dump_views(a: argparse.Namespace, warehouse: Path, to: Path) -> int:
     from fuzz_report import crash_texts
     from fuzz_views import Dump
 
-    to = a.to or a.dir / "shoal"
     started = time.monotonic()
-    dump = Dump(a.dir / "warehouse", to, a.views.split(",") if a.views else ())
+    dump = Dump(warehouse, to, a.views.split(",") if a.views else ())
     tables: list[str] = []
     for history in histories(a.dir, a.tables):
         for old in to.glob(f"{history['table']}.*.jsonl"):
@@ -65,6 +68,22 @@ def check(a: argparse.Namespace) -> int:
     read(a)
     a.out = a.to
     return compare(a)
+
+
+def roundtrip(a: argparse.Namespace) -> int:
+    """What Java made of shoal's own tables (`fuzz roundtrip`), read by shoal and compared with what Java reads."""
+    from fuzz_report import triage
+
+    made = a.dir / "roundtrip"
+    crashed = 0
+    left = 0
+    for name in ("product", "java"):
+        to = a.to / name if a.to else made / f"shoal-{name}"
+        crashed += dump_views(a, made / name, to)
+        counts, text = triage(a.dir, to, full=a.full, expected=made / f"expected-{name}")
+        print(f"{name}: {json.dumps(counts)}\n{text}".rstrip())
+        left += counts["left"]
+    return 1 if crashed or left else 0
 
 
 def filters(a: argparse.Namespace) -> int:
@@ -179,6 +198,11 @@ def main() -> int:
         ("compare", compare, "compare such a dump with Java's, failures grouped by cause"),
         ("check", check, "read, then compare"),
         ("compactions", compactions, "do Java's compactions again and compare rows, changelogs and vectors"),
+        (
+            "roundtrip",
+            roundtrip,
+            "read what Java's `fuzz roundtrip` left in DIR/roundtrip, and compare as `check` does",
+        ),
         ("filters", filters, "random filters and projections: the same as filtering all rows afterwards"),
         ("replay", replay, "apply DIR's histories to a new warehouse OTHER; then `fuzz verify` and `fuzz roundtrip`"),
         ("keep", keep, "copy a few tables of a made set into a new set"),
@@ -189,14 +213,14 @@ def main() -> int:
         s.add_argument("dir", type=Path, metavar="DIR")
         if name == "replay":
             s.add_argument("other", type=Path, metavar="OTHER")
-        if name in ("read", "check", "filters", "compactions", "replay"):
+        if name in ("read", "check", "roundtrip", "filters", "compactions", "replay"):
             s.add_argument("--tables", default="*", metavar="GLOB", help="t0001,t002*")
-        if name in ("read", "check"):
+        if name in ("read", "check", "roundtrip"):
             s.add_argument("--to", type=Path, metavar="OUT")
             s.add_argument("--views", default="", help="kinds of view only, such as rows,between,filter")
         if name == "compare":
             s.add_argument("out", type=Path, metavar="OUT", nargs="?")
-        if name in ("compare", "check"):
+        if name in ("compare", "check", "roundtrip"):
             s.add_argument("--full", action="store_true", help="every view, not the first three of a cause")
         if name == "filters":
             s.add_argument("--seed", type=int, default=1)

@@ -124,3 +124,30 @@ def test_java_and_shoal_change_columns_in_turn(java: Any, tmp_path: Path) -> Non
     lake.table("d.m").update({"v": "shoal", "n": 0}, where="id IN (1, 2)")
     (again,) = java(tmp_path, ["SELECT * FROM d.`m$row_tracking`"])
     assert sorted(str(sorted(r.items())) for r in again.rows) == mine("m")
+
+
+def test_java_reads_blobs_and_updates_beside_them(java: Any, tmp_path: Path) -> None:
+    lake = shoal.open(tmp_path)
+    columns = pa.schema([("id", pa.int32()), ("a", pa.binary()), ("b", pa.binary()), ("n", pa.string())])
+    options = {
+        "bucket": -1, "row-tracking.enabled": True, "data-evolution.enabled": True, "deletion-vectors.enabled": True,
+        "blob-field": "a,b", "blob.target-file-size": "100 b", "target-file-row-num": 6,
+    }  # fmt: skip
+    t = lake.create_table("d.blobs", columns, options=options)
+    for start in (0, 15):
+        with t.write() as w:
+            w.append([
+                {"id": i, "a": None if i % 4 == 3 else b"a" * i, "b": b"blob %d" % i, "n": f"n{i}"}
+                for i in range(start, start + 15)
+            ])  # fmt: skip
+            w.commit()
+    t.update({"n": "new"}, where="id IN (2, 20)")
+    t.delete("id IN (5, 6)")
+    t.update({"a": b"changed", "n": "too"}, where="id IN (1, 8, 22)")
+    read = "SELECT id, a, b, n FROM d.blobs"
+    add = "INSERT INTO d.blobs VALUES (100, X'0102', X'', 'java')"
+    first, _, second = java(tmp_path, [read, add, read])
+    mine = [{k: v.hex() if isinstance(v, bytes) else v for k, v in r.items()} for r in t.scan().to_arrow().to_pylist()]
+    assert sorted(map(str, second.rows)) == sorted(map(str, mine))
+    assert sorted(map(str, first.rows)) == sorted(str(r) for r in mine if r["id"] != 100)
+    assert len(first.rows) == 28

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random histories with tags, branches and changelogs, expired by Java and by shoal: the same snapshots and files stay.
 
-Java does not look at branches, so where it differs shoal may keep what a branch needs, and nothing else. After a
-fast-forward, snapshots before the EARLIEST hint are dead files to Java; shoal may remove what only they need.
+Two differences are allowed, and counted. Java does not look at branches: shoal may keep a file that a snapshot, tag or
+changelog of a branch names, and no other. After a fast-forward, snapshots before the EARLIEST hint are dead files to
+Java, left for ever: in those tables shoal may remove such a snapshot and what no branch names of its files.
+With the seed below: 100 tables, 41 with tags, 8 with branches, 33 with changelog files; 2,352 files removed by both, none
+kept for branches, 18 removed by shoal alone, in two of the three tables with a fast-forward.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from shoal.table.expire_run import expire
 from shoal.table.metadata import Metadata
 from shoal.table.table import Table
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(2400)]
 
 SEED, COUNT = "expiry", 140
 TABLES = 100
@@ -95,7 +98,8 @@ def test_a_hundred_histories_expire_as_java_expires_them(made: Path, java: Java,
     held = sorted(tables, key=lambda n: (not list(tables[n][0].tags) and not list(tables[n][0].branches), n))[:TABLES]
     assert len(held) == TABLES
     java(tmp_path / "java", [call(n, tables[n][1]) for n in held])
-    wrong, kept, counted = [], 0, {"tags": 0, "branches": 0, "changelogs": 0, "removed": 0}
+    wrong: list[tuple[Any, ...]] = []
+    counted = {"tags": 0, "branches": 0, "changelogs": 0, "removed": 0, "kept for branches": 0, "dead files": 0}
     for name in held:
         table, asked = tables[name]
         history = json.loads((made / "history" / f"{name}.json").read_text())
@@ -105,15 +109,17 @@ def test_a_hundred_histories_expire_as_java_expires_them(made: Path, java: Java,
         expire(table, **asked)
         mine, theirs = (tree(tmp_path / side / "fuzz.db" / name) for side in ("shoal", "java"))
         more, missing = mine - theirs, theirs - mine
-        kept += len(more)
+        counted["kept for branches"] += len(more)
+        counted["dead files"] += len(missing)
         if any(os.path.basename(f) not in needs for f in more) or (
             missing and (not forwarded or {os.path.basename(f) for f in missing} & needs)
         ):
             wrong.append((name, asked, sorted(more)[:4], sorted(missing)[:4]))
         counted["tags"] += bool(list(table.tags))
         counted["branches"] += bool(list(table.branches))
-        counted["changelogs"] += any(f.startswith("changelog/") for f in was)
+        counted["changelogs"] += any(os.path.basename(f).startswith("changelog-") for f in was)
         counted["removed"] += len(was - mine)
-    sys.stdout.write(f"{counted}, {kept} files kept for branches\n")
+    sys.stdout.write(f"{counted}\n")
     assert not wrong, wrong[:5]
-    assert counted["tags"] >= 20 and counted["removed"] > 500, counted
+    assert counted["tags"] >= 20 and counted["removed"] > 500 and counted["changelogs"] >= 20, counted
+    assert counted["kept for branches"] + counted["dead files"] < counted["removed"] // 50, counted

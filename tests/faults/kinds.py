@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of table whose histories are cut off everywhere."""
+
+from __future__ import annotations
+
+from tests.faults.histories import Kind, added, first, partial
+
+SMALL = {"bucket": 1, "num-sorted-run.compaction-trigger": 3, "manifest.merge-min-count": 4}
+EXPIRES = {"snapshot.num-retained.min": 2, "snapshot.num-retained.max": 4, "snapshot.time-retained": "1 ms"}
+MIXED = "w, f, w, tag x, w, full, w, over a, w, compact, w, drop b, w"
+CHANGES = "w, f, w, w, w, full, w, w, full"
+# where rows show once they are compacted, a death between a commit's two snapshots hides them until the next one
+LATE = "w, f, w, full, tag x, w, over a, w, compact, w, drop b, w, full"
+
+KINDS = [
+    Kind("fixed buckets", {**SMALL, "bucket": 2}, MIXED),
+    Kind("fixed buckets, expiry", SMALL | EXPIRES, MIXED),
+    Kind("dynamic buckets", {**SMALL, "bucket": -1, "dynamic-bucket.target-row-num": 3}, MIXED),
+    Kind("cross partition", {**SMALL, "bucket": -1}, "w, f, w, tag x, w, full, w, w, compact, w, drop b, w", key=("k",)),
+    Kind("postponed", {**SMALL, "bucket": -2}, "w, f, tag x, w, over a, w, w, drop b, w",
+         reads={"postpone.merge-on-read": True}),
+    Kind("partial update", {**SMALL, "merge-engine": "partial-update"}, MIXED, fold=partial, deletes=False),
+    Kind("aggregation", {**SMALL, "merge-engine": "aggregation", "fields.v.aggregate-function": "sum",
+                         "fields.w.aggregate-function": "max"}, MIXED, fold=added, deletes=False),
+    Kind("first row", {**SMALL, "merge-engine": "first-row", "changelog-producer": "lookup"}, CHANGES, fold=first,
+         deletes=False, changelog="lookup"),
+    Kind("input changelog", SMALL | {"changelog-producer": "input"}, CHANGES, changelog="input"),
+    Kind("lookup changelog", SMALL | {"changelog-producer": "lookup"}, CHANGES, changelog="lookup"),
+    Kind("lookup changelog, expiry", SMALL | EXPIRES | {"changelog-producer": "lookup"}, MIXED),
+    Kind("decoupled changelogs", SMALL | EXPIRES | {
+        "changelog-producer": "lookup", "changelog.num-retained.min": 8, "changelog.num-retained.max": 8,
+        "changelog.time-retained": "1 h"}, MIXED),
+    Kind("full-compaction changelog", SMALL | {"changelog-producer": "full-compaction"}, CHANGES,
+         changelog="full-compaction"),
+    Kind("deletion vectors", SMALL | {"deletion-vectors.enabled": True}, LATE),
+    Kind("deletion vectors and lookup", SMALL | {"deletion-vectors.enabled": True, "changelog-producer": "lookup"},
+         CHANGES, changelog="lookup"),
+    Kind("DELETE and UPDATE by key", SMALL, "w, w, delete, w, update, w, full, w"),
+    Kind("append", {"manifest.merge-min-count": 4, "compaction.min.file-num": 3}, MIXED, key=()),
+    Kind("append, expiry", {"manifest.merge-min-count": 4, "compaction.min.file-num": 3} | EXPIRES, MIXED, key=()),
+    Kind("append, buckets", {"bucket": 2, "bucket-key": "k", "compaction.min.file-num": 2}, MIXED, key=()),
+    Kind("append, file indexes", {"file-index.bloom-filter.columns": "k,v", "compaction.min.file-num": 3,
+                                  "file-index.in-manifest-threshold": "1 b"}, MIXED, key=()),
+    Kind("append, copy on write", {"compaction.min.file-num": 3}, "w, w, delete, w, full, update, w, tag x, over a, w",
+         key=()),
+    Kind("append, deletion vectors", {"deletion-vectors.enabled": True, "compaction.min.file-num": 3},
+         "w, w, delete, tag x, w, full, update, w, delete, w, compact, w", key=()),
+    Kind("append, row tracking", {"row-tracking.enabled": True, "compaction.min.file-num": 3},
+         "w, w, tag x, w, full, delete, w, over a, w", key=()),
+]  # fmt: skip

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kind of table, cut off at the calls that change its store: rows, changelogs, tags and files are as they should."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from shoal.store.faults import Action, Fault
+from tests.faults.histories import Kind, check, check_failure, left_over, opened, run
+from tests.faults.kinds import KINDS
+
+ACTIONS = [a for a in get_args(Action) if a != "stall"]
+BY_NAME = pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+# The changes between two cuts; all of them are the slow test below.
+STRIDE = 31
+
+
+def cut(kind: Kind, action: Action, at: int) -> bool:
+    """Whether the history has a change number `at`."""
+    what = f"{kind.name}: {action} at change {at}"
+    done = run(kind, Fault(action, at), check_failure(kind))
+    if done.struck is None:
+        return False
+    what += f" ({' '.join(done.struck)}, {'noticed' if done.failed else 'unnoticed'})"
+    check(kind, done, what)
+    if not action.startswith("die") and done.struck[0] != "delete":
+        # who lives cleans up behind himself
+        assert left_over(opened(kind, done.store)) == [], what
+    return True
+
+
+@BY_NAME
+def test_a_history_without_faults_is_the_model(kind: Kind) -> None:
+    done = run(kind)
+    check(kind, done, kind.name)
+    assert left_over(opened(kind, done.store)) == []
+
+
+@BY_NAME
+def test_some_cuts_lose_and_double_nothing(kind: Kind) -> None:
+    n = KINDS.index(kind)
+    at = 2 + n * 7 % STRIDE
+    while cut(kind, ACTIONS[n % len(ACTIONS)], at):
+        at, n = at + STRIDE, n + 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("action", ACTIONS)
+@BY_NAME
+def test_a_cut_anywhere_loses_and_doubles_nothing(kind: Kind, action: Action) -> None:
+    at = 1
+    while cut(kind, action, at):
+        at += 1
+    assert at > 50
