@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MASK = 0xFFFFFFFF
+_ARITY = 4
+"""Bytes before a serialized row."""
 
 
 def walk(entries: Sequence[int], hashes: Sequence[int] | None, size: int) -> list[int]:
@@ -38,6 +40,12 @@ def walk_slots(entries: Sequence[int], hashes: Sequence[int] | None, slots: int)
     if hashes is None or len(entries) < 2:
         return list(entries)
     return sorted(entries, key=lambda e: ((h := hashes[e] & _MASK) ^ (h >> 16)) & (slots - 1))
+
+
+def of_rows(rows: Sequence[bytes]) -> list[bytes]:
+    """Different serialized rows, such as partitions, in the order of a table that they are the keys of."""
+    order = walk(range(len(rows)), [_murmur(r[_ARITY:]) for r in rows], len(rows))
+    return [rows[i] for i in order]
 
 
 def hashes(values: pa.Array, t: DataType) -> list[int] | None:
