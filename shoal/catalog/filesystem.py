@@ -16,7 +16,7 @@ from shoal.catalog.names import check_name, split_name
 from shoal.clock import Clock, Scheduler, SystemClock, ThreadScheduler
 from shoal.errors import BadRequest, NotFound, near
 from shoal.store.base import Store
-from shoal.store.cache import Cache
+from shoal.store.cache import CACHE_BYTES, Cache
 from shoal.store.prefix import PrefixStore
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Lake:
         store_options: Mapping[str, str] | None = None,
     ) -> None:
         self.store = store
-        self.cache = Cache()
+        self.cache = Cache(min(CACHE_BYTES, memory // 2))
         self.clock = clock or SystemClock()
         self._scheduler = scheduler or ThreadScheduler
         self._memory = memory

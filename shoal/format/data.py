@@ -51,7 +51,10 @@ class ParquetWriter:
         *,
         options: ParquetOptions | None = None,
         schema: pa.Schema | None = None,
+        most_bytes: int = GROUP_BYTES,
     ) -> None:
+        """`most_bytes` of rows in memory make a row group whole."""
+        self._most_bytes = min(most_bytes, GROUP_BYTES)
         self._options = options or ParquetOptions()
         self._fields = fields
         self._sink = sink
@@ -94,7 +97,7 @@ class ParquetWriter:
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
-        if self._waiting_rows >= self._group or self._waiting_bytes >= GROUP_BYTES:
+        if self._waiting_rows >= self._group or self._waiting_bytes >= self._most_bytes:
             self._flush()
 
     def _opened(self, dictionary: bool = True) -> pq.ParquetWriter:

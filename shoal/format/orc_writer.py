@@ -56,7 +56,7 @@ class OrcWriter:
         self._level = level
         self._root = tree(fields)
         self._bounds = RunningBounds(fields, limits, "orc")
-        self._stripe_rows, self._stripe_bytes = ROW_GROUP_ROWS, stripe_bytes
+        self._stripe_rows, self._stripe_bytes = ROW_GROUP_ROWS, min(stripe_bytes or GROUP_BYTES, GROUP_BYTES)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._rows = 0
@@ -75,7 +75,7 @@ class OrcWriter:
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
-        full = self._waiting_bytes >= (self._stripe_bytes or GROUP_BYTES)
+        full = self._waiting_bytes >= self._stripe_bytes
         if full or self._waiting_rows >= self._stripe_rows:
             self._flush()
 

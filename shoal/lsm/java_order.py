@@ -2,7 +2,8 @@
 """Where Java's hash tables leave their entries, for results that are a walk over one.
 
 `collect` with `distinct`, `nested_update` and `nested_partial_update` give the entries of a HashSet or HashMap as an
-array, so its order shows. Agrees with: java.util.HashMap, Decimal.hashCode, Timestamp.hashCode, BinaryString.hashCode.
+array, so its order shows; `merge_map` and `merge_map_with_keytime` give the HashMap itself, and Java tells changed rows
+by their bytes. Agrees with: java.util.HashMap, Decimal.hashCode, Timestamp.hashCode, BinaryString.hashCode.
 Invariant: the walk is by slot of the table's size, and within a slot in order of arrival. (A slot of eight entries
 becomes a tree in Java; that needs eight equal hashes of many and is not followed.)
 """
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MASK = 0xFFFFFFFF
+_ARITY = 4
+"""Bytes before a serialized row."""
 
 
 def walk(entries: Sequence[int], hashes: Sequence[int] | None, size: int) -> list[int]:
@@ -37,6 +40,12 @@ def walk_slots(entries: Sequence[int], hashes: Sequence[int] | None, slots: int)
     if hashes is None or len(entries) < 2:
         return list(entries)
     return sorted(entries, key=lambda e: ((h := hashes[e] & _MASK) ^ (h >> 16)) & (slots - 1))
+
+
+def of_rows(rows: Sequence[bytes]) -> list[bytes]:
+    """Different serialized rows, such as partitions, in the order of a table that they are the keys of."""
+    order = walk(range(len(rows)), [_murmur(r[_ARITY:]) for r in rows], len(rows))
+    return [rows[i] for i in order]
 
 
 def hashes(values: pa.Array, t: DataType) -> list[int] | None:

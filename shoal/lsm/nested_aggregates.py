@@ -167,20 +167,23 @@ class MergeMap(Nested):
     wants = "MAP"
 
     def begin(self, elements: pa.Array) -> None:
-        self._codes = identities(elements.flatten()[0], cast(DataType, self.type.key), by_reference=True).tolist()
+        keys, t = elements.flatten()[0], cast(DataType, self.type.key)
+        self._codes = identities(keys, t, by_reference=True).tolist()
+        self._hashes = java_order.hashes(keys, t)
 
     def add(self, value: Value, new: Value) -> Value:
         if value is None or new is None:
             return new if value is None else value
         table = {self._codes[e]: e for e in value}
         table |= {self._codes[e]: e for e in new}
-        return list(table.values())
+        return java_order.walk(list(table.values()), self._hashes, len(table))
 
     def take_back(self, value: Value, old: Value) -> Value:
         if not value or not old:
             return value
         gone = {self._codes[e] for e in old}
-        return [e for e in value if self._codes[e] not in gone]
+        left = [e for e in value if self._codes[e] not in gone]
+        return java_order.walk(left, self._hashes, len(left))
 
 
 class MergeMapWithKeyTime(Nested):
@@ -210,7 +213,9 @@ class MergeMapWithKeyTime(Nested):
 
     def begin(self, elements: pa.Array) -> None:
         keys, rows = elements.flatten()
-        self._codes = identities(keys, cast(DataType, self.type.key), by_reference=True).tolist()
+        t = cast(DataType, self.type.key)
+        self._codes = identities(keys, t, by_reference=True).tolist()
+        self._hashes = java_order.hashes(keys, t)
         self._rows = rows.is_valid().to_pylist()
         times = rows.flatten()[self._time]
         if self._time_type.root in ("CHAR", "VARCHAR"):
@@ -223,6 +228,7 @@ class MergeMapWithKeyTime(Nested):
         if value is None or new is None:
             return new if value is None else value
         table = {self._codes[e]: e for e in value}
+        size = len(table)
         for e in new:
             code, time = self._codes[e], self._times[e]
             if not self._rows[e]:
@@ -231,7 +237,8 @@ class MergeMapWithKeyTime(Nested):
                 known = table.get(code)
                 if known is None or self._later(time, self._times[known]):
                     table[code] = e
-        return list(table.values())
+                    size = max(size, len(table))
+        return java_order.walk(list(table.values()), self._hashes, size)
 
     def _later(self, time: bytes, known: bytes | None) -> bool:
         if known is None:

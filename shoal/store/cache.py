@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+CACHE_BYTES = 128 << 20
+
+
 class Cache:
     """Values by key, with their sizes in bytes; safe to use from several threads."""
 
-    def __init__(self, max_bytes: int = 128 << 20) -> None:
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
         self._items: OrderedDict[tuple[str, str], tuple[Any, int]] = OrderedDict()

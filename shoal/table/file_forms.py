@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+from shoal.budget import DEFAULT_BYTES
 from shoal.errors import Unsupported
 from shoal.format import stats
 from shoal.format.data_writer import DataWriter, FileForm
@@ -25,14 +26,19 @@ if TYPE_CHECKING:
 # What file names say of a codec, where that is not its own name.
 _EXTENSIONS = {"none": None, "gzip": "gz", "bzip2": "bz2", "zstd": "zst"}
 _TEXT = ("csv", "json")
+# Parts of the memory that a row group may take while it waits: it is encoded beside itself. Readers take whole stripes
+# of ORC, and a merge has many files open.
+_GROUP_SHARE, _STRIPE_SHARE = 8, 16
 
 
 class FileForms:
     """The forms of one writer's files, each made once."""
 
-    def __init__(self, schema: Schema, options: Options) -> None:
+    def __init__(self, schema: Schema, options: Options, memory: int = DEFAULT_BYTES) -> None:
+        """`memory` is what the writer may use in all."""
         self._schema = schema
         self._options = options
+        self._memory = memory
         self._forms: dict[tuple[int, bool], FileForm] = {}
 
     def of(self, level: int, changelog: bool = False, columns: Sequence[Field] | None = None) -> FileForm:
@@ -59,7 +65,7 @@ class FileForms:
             plain=form == "avro",
         )
         prefix = o.get("changelog-file.prefix" if changelog else "data-file.prefix")
-        opener = writer_of(form, fields, compression, kept, o)
+        opener = writer_of(form, fields, compression, kept, o, self._memory)
         return FileForm(form, str(prefix), self._suffix(form), fields, thin, kept, opener)
 
     def _choice(self, key: str, level: int, changelog: bool) -> str:
@@ -83,31 +89,33 @@ class FileForms:
 
 
 def writer_of(
-    form: str, fields: tuple[Field, ...], compression: str, limits: Mapping[str, int | None], options: Options
+    form: str,
+    fields: tuple[Field, ...],
+    compression: str,
+    limits: Mapping[str, int | None],
+    options: Options,
+    memory: int = DEFAULT_BYTES,
 ) -> Callable[[Sink | pa.NativeFile], DataWriter]:
-    """What opens files of this format."""
+    """What opens files of this format; what waits in one follows the `memory` there is."""
     if form == "parquet":
         from shoal.format.data import ParquetWriter, parquet_schema
         from shoal.format.parquet_options import parquet_options
 
         schema = parquet_schema(fields)
         how = parquet_options(options.raw, compression, options.zstd_level, options.file_block_size)
-        return lambda sink: ParquetWriter(sink, fields, options=how, schema=schema)
+        return lambda sink: ParquetWriter(sink, fields, options=how, schema=schema, most_bytes=memory // _GROUP_SHARE)
     if form == "avro":
         from shoal.format.avro_writer import AvroWriter, avro_codec
 
         codec = avro_codec(options.raw.get("avro.codec", compression))
         return lambda sink: AvroWriter(sink, fields, compression=codec, level=options.zstd_level, limits=limits)
     if form == "orc":
+        from shoal.format.data import GROUP_BYTES
         from shoal.format.orc_writer import OrcWriter, orc_codec
 
         codec = orc_codec(options.raw.get("orc.compress", compression))
+        stripe = min(options.file_block_size or GROUP_BYTES, memory // _STRIPE_SHARE)
         return lambda sink: OrcWriter(
-            sink,
-            fields,
-            compression=codec,
-            level=options.zstd_level,
-            limits=limits,
-            stripe_bytes=options.file_block_size,
+            sink, fields, compression=codec, level=options.zstd_level, limits=limits, stripe_bytes=stripe
         )
     raise Unsupported(f"data files in '{form}' format cannot be written", hint="set 'file.format' to 'parquet'")

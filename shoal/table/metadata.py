@@ -154,7 +154,7 @@ class Metadata:
 
         def load() -> tuple[pa.RecordBatch, int]:
             table = manifest.decode_entries(self.read(path, meta.file_size), f"{self._uri}/{path}")
-            return table, _ENTRY_BYTES * table.num_rows
+            return table, _TABLE_BYTES + _ENTRY_BYTES * table.num_rows
 
         return self.cache.get((self._uri, path), load)
 
@@ -192,7 +192,7 @@ class Metadata:
 
                 def some() -> tuple[pa.Table, int]:
                     table = live_entries(self._all_entries(kept, only.partitions), any(m.deleted for m in kept))
-                    return table, table.nbytes
+                    return table, _TABLE_BYTES + table.nbytes
 
                 return some()[0] if only.name is None else self.cache.get((self._uri, f"{key[1]} {only.name}"), some)
 
@@ -200,7 +200,7 @@ class Metadata:
             metas = self.manifests(snap)
             tables = self._all_entries(metas)
             table = live_entries(tables, any(m.deleted for m in metas)).combine_chunks()
-            return table, table.nbytes
+            return table, _TABLE_BYTES + table.nbytes
 
         return self.cache.get(key, load)
 
@@ -249,7 +249,7 @@ class Metadata:
             together, each = manifest.decode_many(named, partitions)
             tables += together
             for (path, _), table in zip(group, each if partitions is None else ()):
-                self.cache.put((self._uri, path), table, _ENTRY_BYTES * table.num_rows)
+                self.cache.put((self._uri, path), table, _TABLE_BYTES + _ENTRY_BYTES * table.num_rows)
         return tables
 
     def _groups(self, metas: Sequence[ManifestMeta]) -> Iterator[list[tuple[str, bytes]]]:
@@ -269,6 +269,8 @@ class Metadata:
 
 # What an entry takes in memory, about; asking Arrow for the bytes of many small slices costs more than decoding them.
 _ENTRY_BYTES = 700
+# A table of entries takes this much whatever its rows: dozens of columns, nested ones too, each with its arrays.
+_TABLE_BYTES = 32 << 10
 # Entries that do not fit the cache: a filter by partition then passes over what it does not want, each time anew.
 _MANY = 150_000
 # Bytes of manifests that are decoded into one set of Arrow buffers.

@@ -37,7 +37,7 @@ class NewFiles:
         self._options = options or table.options
         self._uuid = new_uuid(table)
         self._counter = itertools.count()
-        self._forms = FileForms(table.schema, self._options)
+        self._forms = FileForms(table.schema, self._options, table.memory)
         self.recent = RecentFiles(table.memory // 16)
         self._indexed = bool(specs(table.schema.fields, self._options.raw))
         self._placement = Placement(table.store, table.places, self._options, table.rng)

@@ -23,6 +23,7 @@ from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
+from shoal.lsm import java_order
 from shoal.table.append_buffer import AppendBuffer
 from shoal.table.blob_writer import check_blobs
 from shoal.table.bucket_writer import (
@@ -443,6 +444,9 @@ class Write:
         writers = list(self._writers.values())
         compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
         drained = [c for w in writers if (c := w.drain()) is not None]
+        # readers come to partitions in the order of the manifest: rows of a key that moved between two, in Java's
+        order = {p: i for i, p in enumerate(java_order.of_rows(list(dict.fromkeys(c.partition for c in drained))))}
+        drained.sort(key=lambda c: (order[c.partition], c.bucket))
         return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
 
     def _stage_indexes(self) -> None:

@@ -6,19 +6,18 @@ from __future__ import annotations
 import builtins
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import shoal
-from shoal.errors import NotFound, StorageFailed
-from shoal.store.base import FileInfo, Store
+from shoal.errors import StorageFailed
 from shoal.store.faults import Died, Fault, FaultyStore
 from shoal.store.memory import MemoryStore
 from shoal.table.expire_run import Expired, expire
 from shoal.table.staged import Committed
 from shoal.table.upkeep import Keeper
+from tests.faults.lying import Lying
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "table"))
 from expire_model import HOUR, START, build, copy, files, needed, open_table, roots, rows, tag
@@ -107,62 +106,6 @@ def test_two_expiries_at_once_end_as_one(built: MemoryStore) -> None:
 
 
 # ---- lies ------------------------------------------------------------------------------------------------
-
-
-class Lying:
-    """`inner` whose listings of the folders that `about` names are wrong, or whose files are not found.
-
-    How: `empty`, `first` and `last` (half of it missing), `stale` (as they were in `old`), `fail`, `vanish` (the
-    files cannot be read either). With `once` only the first look is wrong, as on a store that is not consistent.
-    """
-
-    def __init__(self, inner: Store, how: str, about: str, old: Store | None = None, once: bool = False) -> None:
-        self.inner, self.how, self.about, self.old, self.once = inner, how, about, old, once
-        self.looks = 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.inner, name)
-
-    def _lies(self, path: str) -> bool:
-        if not f"/{path}/".endswith(f"/{self.about}/"):
-            return False
-        self.looks += 1
-        return not self.once or self.looks == 1
-
-    def list_dir(self, prefix: str) -> tuple[builtins.list[str], builtins.list[str]]:
-        if not self._lies(prefix):
-            return self.inner.list_dir(prefix)
-        if self.how == "fail":
-            raise StorageFailed(f"cannot list {prefix}")
-        if self.how == "stale" and self.old is not None:
-            return self.old.list_dir(prefix)
-        folders, names = self.inner.list_dir(prefix)
-        return self._cut(folders), self._cut(names)
-
-    def list(self, prefix: str) -> Iterator[FileInfo]:
-        if not self._lies(prefix):
-            return self.inner.list(prefix)
-        if self.how == "fail":
-            raise StorageFailed(f"cannot list {prefix}")
-        if self.how == "stale" and self.old is not None:
-            return self.old.list(prefix)
-        found = sorted(self.inner.list(prefix), key=lambda f: f.path)
-        tops = self._cut(sorted({f.path.removeprefix(f"{prefix}/").split("/")[0] for f in found}))
-        return (f for f in found if f.path.removeprefix(f"{prefix}/").split("/")[0] in tops)
-
-    def _cut(self, names: builtins.list[str]) -> builtins.list[str]:
-        half = len(names) // 2
-        return {"empty": [], "first": names[half:], "last": names[:half]}.get(self.how, names)
-
-    def read(self, path: str) -> bytes:
-        if self.how == "vanish" and self.about in path:
-            raise NotFound(f"no file {path}")
-        return self.inner.read(path)
-
-    def size(self, path: str) -> int:
-        if self.how == "vanish" and self.about in path:
-            raise NotFound(f"no file {path}")
-        return self.inner.size(path)
 
 
 FOLDERS = ["d.db/t/snapshot", "d.db/t/tag", "d.db/t/branch", "branch-b/snapshot", "branch-b/tag", "d.db/t/consumer"]

@@ -70,6 +70,10 @@ def check(table: Table, commits: int, writers: int = WRITERS) -> None:
     assert snapshots[-1].total_record_count >= len(expected)
     assert list(missing(table)) == []
     assert left_over(table) == []
+    if table.options.changelog_producer == "lookup":
+        told = table.changes(0, ids[-1], mode="changelog").to_arrow().to_pylist()
+        assert sorted(r["id"] for r in told) == [r["id"] for r in expected]
+        assert {r["_VALUE_KIND"] for r in told} == {0}
 
 
 def test_four_processes_append_to_one_table(tmp_path: Path) -> None:

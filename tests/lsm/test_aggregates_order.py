@@ -78,3 +78,23 @@ def test_order_is_that_of_javas_table(line: int) -> None:
     first = np.arange(n) == 0
     folded = engine.fold(Versions(table, np.arange(n), first, None), ["v"])
     assert repr(folded.columns[0].to_pylist()) == repr(column([result], element).to_pylist())
+
+
+def test_maps_that_are_laid_over_each_other_come_in_javas_order() -> None:
+    """As Java 2.0.0 wrote it: t0094 of the oracle's fuzz, seed s12."""
+    kind = parse({"type": "MAP", "key": "STRING NOT NULL", "value": {
+        "type": "ROW", "fields": [{"id": 2, "name": "v", "type": "INT"}, {"id": 3, "name": "ts", "type": "STRING"}],
+    }})  # fmt: skip
+    maps = [
+        [("a", {"v": 5, "ts": "b"}), ("b", {"v": 5, "ts": "c"})],
+        [("b", {"v": -2, "ts": "k2"}), ("k1", {"v": 3, "ts": None}), ("q", {"v": -1, "ts": "c"})],
+    ]
+    options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "merge_map_with_keytime"}
+    schema = Schema(0, (Field(0, "id", parse("INT NOT NULL")), Field(1, "v", kind)), 3, (), ("id",), options)
+    engine = engine_of(schema, Options(options, strict=False))
+    assert engine is not None
+    table = pa.table({"id": pa.array([1, 1], pa.int32()), "v": pa.array(maps, to_arrow(kind))})
+    folded = engine.fold(Versions(table, np.arange(2), np.array([True, False]), None), ["v"])
+    assert folded.columns[0].to_pylist() == [
+        [("a", {"v": 5, "ts": "b"}), ("q", {"v": -1, "ts": "c"}), ("b", {"v": -2, "ts": "k2"})]
+    ]

@@ -153,6 +153,39 @@ def javas_heap(files: list[DataFile]) -> tuple[DataFile, ...]:
     return tuple(files[i] for _, i in heap)
 
 
+def check_unaware(state: dict[str, Any], policy: AppendPolicy) -> None:
+    """A state of a table without buckets, with the rounds of Java."""
+    waiting, next_name = Waiting(), 0
+    for sizes, expected in zip(state["add"], state["rounds"], strict=True):
+        new = [a_file(next_name + i, size) for i, size in enumerate(sizes)]
+        next_name += len(new)
+        waiting = waiting.seen([f for f in new if worth(f, policy)]) if new else waiting
+        groups, waiting = pick_round(waiting, policy)
+        waiting = Waiting() if waiting.done else waiting
+        assert sorted(sorted(names(g)) for g in groups) == sorted(expected["groups"]), state
+        assert sorted(names(waiting.files)) == expected["rest"], state
+
+
+def check_bucketed(state: dict[str, Any], policy: AppendPolicy) -> None:
+    """A state of a bucket, with the picks of Java."""
+    files = [a_file(i, size, sequence) for i, (size, sequence) in enumerate(state["f"])]
+    picks, queue = [], tuple(files)
+    picked, queue = pick_next(queue, policy)
+    while picked is not None:
+        picks.append(names(picked))
+        output = a_file(len(files) + len(picks) - 1, sum(f.file_size for f in picked), picked[0].min_sequence)
+        queue = after(queue, [output], policy)
+        picked, queue = pick_next(queue, policy)
+    assert picks == state["auto"], state
+    full = pick_full(files, policy)
+    assert full is None or full == in_order(full)
+    heap = javas_heap(files)
+    as_java = without_large_front(heap, policy) if full is not None else ()
+    assert names(as_java) == (state["full_pick"] or []), state
+    if heap == in_order(heap):
+        assert full == as_java or not (full or as_java)
+
+
 OPTION_SETS = (
     "default", "min2", "min10", "target16m", "target64m_min3", "opencost0", "opencost32m", "small_ratio03",
     "force_rewrite",
@@ -167,15 +200,7 @@ def test_tables_without_buckets_pack_as_java(name: str) -> None:
         if (state["o"], state["kind"]) != (name, "unaware"):
             continue
         count += 1
-        waiting, next_name = Waiting(), 0
-        for sizes, expected in zip(state["add"], state["rounds"], strict=True):
-            new = [a_file(next_name + i, size) for i, size in enumerate(sizes)]
-            next_name += len(new)
-            waiting = waiting.seen([f for f in new if worth(f, policies[name])]) if new else waiting
-            groups, waiting = pick_round(waiting, policies[name])
-            waiting = Waiting() if waiting.done else waiting
-            assert sorted(sorted(names(g)) for g in groups) == sorted(expected["groups"]), state
-            assert sorted(names(waiting.files)) == expected["rest"], state
+        check_unaware(state, policies[name])
     assert count > 50
 
 
@@ -187,20 +212,5 @@ def test_buckets_merge_neighbours_as_java(name: str) -> None:
         if (state["o"], state["kind"]) != (name, "bucketed"):
             continue
         count += 1
-        files = [a_file(i, size, sequence) for i, (size, sequence) in enumerate(state["f"])]
-        picks, queue = [], tuple(files)
-        picked, queue = pick_next(queue, policies[name])
-        while picked is not None:
-            picks.append(names(picked))
-            output = a_file(len(files) + len(picks) - 1, sum(f.file_size for f in picked), picked[0].min_sequence)
-            queue = after(queue, [output], policies[name])
-            picked, queue = pick_next(queue, policies[name])
-        assert picks == state["auto"], state
-        full = pick_full(files, policies[name])
-        assert full is None or full == in_order(full)
-        heap = javas_heap(files)
-        as_java = without_large_front(heap, policies[name]) if full is not None else ()
-        assert names(as_java) == (state["full_pick"] or []), state
-        if heap == in_order(heap):
-            assert full == as_java or not (full or as_java)
+        check_bucketed(state, policies[name])
     assert count > 50
