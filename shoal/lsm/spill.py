@@ -182,7 +182,7 @@ def _stretch(file: IO[bytes], lock: threading.Lock, start: int, end: int) -> Ite
 def spill_codec(name: str | None, level: int | None) -> tuple[str | None, int | None]:
     """The codec of `spill-compression`, and its level.
 
-    What is not set is not compressed: the rows are read back at once, and lz4 would take a fifth of the time of a write.
+    What is not set is not compressed: rows are read back at once, and lz4 would take a fifth of the time of a write.
     """
     match (name or "none").lower():
         case "none":
