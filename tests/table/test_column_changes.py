@@ -145,7 +145,9 @@ def test_changes_of_other_columns_or_other_rows_do_not_meet(
 def test_indexes_of_changed_columns(action: str) -> None:
     t = table(parts=True, global_index__column_update_action=action)
     a = encode([parse("STRING")], [b"a"])
-    index = globally("index-a", 0, 4, 2)._replace(partition=a)
+    live = entries_of(t.metadata.live(t.metadata.latest()))
+    first = min(e.file.first_row_id for e in live if e.partition == a)  # rows of partition a in the first commit
+    index = globally("index-a", first, first + 4, 2)._replace(partition=a)
     Commit(t, "indexer", t.rng).commit(Staged((BucketChanges(a, 0, -1, new_indexes=(index,)),)), 1)
     t.update({"n": 1}, where="id = 2")
     t.update({"v": "b"}, where="p = 'b' AND id = 1")
