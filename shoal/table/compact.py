@@ -188,6 +188,7 @@ class _Rewriter:
         table = self._at.table
         files = self._files((*SYSTEM_FIELDS, LEVEL))
         size = sum(f.file_size for section in group for run in section for f in run)
+        budget = self._budget.share(2)  # a block becomes rows and what they were
         writer = self._writer(group) if keep else None
         told = None
         if self._changes is not None:
@@ -196,7 +197,7 @@ class _Rewriter:
         for section in group:
             runs = [self._run(files, run) for run in section]
             fold = self._fold(runs, drop_deletes)
-            blocks: Iterator[Merged] = merge_blocks(runs, table.rules, fold, self._budget)
+            blocks: Iterator[Merged] = merge_blocks(runs, table.rules, fold, budget)
             for block in blocks:
                 if writer is not None:
                     writer.write(block.rows)
