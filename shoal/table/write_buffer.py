@@ -32,7 +32,7 @@ from shoal.lsm.merge import (
     sort_unsorted,
 )
 from shoal.lsm.rolling import FileSpec, RollingWriter
-from shoal.lsm.spill import Shelf, spill_codec
+from shoal.lsm.spill import Shelf, held, spill_codec
 from shoal.table.bucket_writer import AnyBucketWriter
 from shoal.table.buckets import Group, Place, Router
 from shoal.table.postpone_write import postponed_batches
@@ -48,7 +48,7 @@ Words = list[np.ndarray[Any, np.dtype[Any]]]
 Result = TypeVar("Result")
 
 # Rows that wait may take this part of the budget: sorting copies them, and files are encoded beside them.
-_SHARE = 0.25
+_SHARE = 0.36
 _SHARE_ALL = 0.4
 # Columns of a full buffer are put together: strings of an Arrow array hold 2 GB at most.
 _MOST = 3 << 29
@@ -166,7 +166,7 @@ class KeyedBuffer:
     def flush(self) -> None:
         """Write everything to level-0 files, and raw rows to changelog files where the table asks for them."""
         while self._waiting:
-            self._spill() if self._aside else self._flush_waiting()
+            self._spill(last=True) if self._aside else self._flush_waiting()
         if self._aside:
             self._flush_aside()
 
@@ -178,7 +178,8 @@ class KeyedBuffer:
 
     # ---- to disk
 
-    def _spill(self) -> None:
+    def _spill(self, *, last: bool = False) -> None:
+        """Sort what waits and put it aside: on disk, or in memory where it is the `last` before all is written."""
         rows, groups = self._waiting.placed()
         words = self._words(rows)
         share = self._budget.total * _SPILLED_SHARE / max(1.0, self._waiting.bytes / max(1, rows.num_rows))
@@ -189,7 +190,8 @@ class KeyedBuffer:
             unique = self._folds_early and group.bucket != POSTPONED
             batches = self._sorted(rows, group, first, words, most)
             # the versions of a key stay in one batch
-            kept = self._shelf.put(_small(batches, most) if unique else batches)
+            small = _small(batches, most) if unique else batches
+            kept = held(small) if last else self._shelf.put(small)
             numbers = (first, first + len(group.rows) - 1)
             run = RunInput(kept.open, kept.bytes / max(1, kept.rows), numbers, kept.rows, unique)
             aside.append((group, run))

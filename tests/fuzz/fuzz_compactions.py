@@ -26,10 +26,6 @@ from shoal.table.runs import SYSTEM_FIELDS, BucketFiles
 from shoal.table.table import Table
 
 _Place = tuple[bytes, int]
-_PARQUET = {
-    "file.format": "parquet", "file.format.per.level": "", "file.compression": "zstd", "file.compression.per.level": "",
-    "changelog-file.format": "parquet", "changelog-file.compression": "zstd",
-}  # fmt: skip
 _KINDS = ("+I", "-U", "+U", "-D")
 
 
@@ -68,6 +64,29 @@ def compactions(table: Table, asked: Mapping[int, str]) -> Iterator[tuple[int, l
             continue
         then = table.with_schema(meta.schema(snap.schema_id))
         yield n, list(_one(then, meta.snapshot(n - 1), snap, asked.get(snap.commit_identifier, "none")))
+
+
+def left_alone(table: Table, history: Mapping[str, Any]) -> Iterator[tuple[int, list[Difference]]]:
+    """Each bucket that a commit of Java wrote to and did not compact: shoal must not want to on files of those sizes."""
+    meta = table.metadata
+    alive = set(meta.snapshot_ids())
+    moved = {"rollback", "fast_forward", "create_branch"} & {o["op"] for o in history["ops"]}
+    if moved or table.options.write_only or table.options.bucket == -2:
+        return
+    for o in history["ops"]:
+        made = o.get("snapshots", ())
+        if o["op"] != "write" or "refused" in o or not made or not alive.issuperset(made):
+            continue
+        snap = meta.snapshot(made[0])
+        compacted = [_by_place(_entries(table, meta.snapshot(n))) for n in made[1:]]
+        then = table.with_schema(meta.schema(snap.schema_id))
+        for place, entries in sorted(_by_place(_entries(table, snap)).items()):
+            if any(place in c for c in compacted) or not any(e.kind == ADD for e in entries):
+                continue
+            writer = _writer(then, snap, place, overwrites=False)
+            gone = _again(then, writer, snap, place, o.get("compact", "none"))["files that go away"]
+            name = f"{table.partition_path(place[0])}bucket-{place[1]}"
+            yield snap.id, [Difference(snap.id, name, "compacted", "nothing", str(gone))] if gone else []
 
 
 def _one(table: Table, base: Snapshot, made: Snapshot, asked: str) -> Iterator[Difference]:
@@ -134,8 +153,8 @@ def _writer(table: Table, base: Snapshot, place: _Place, *, overwrites: bool) ->
     live = [e for e in entries_of(table.metadata.live(base)) if (e.partition, e.bucket) == place]
     files = [e.file for e in live]
     table = _with(table, {"write-only": "false"})
-    # what is compared does not depend on the format, which not every one of Java's has a writer for
-    spec = NewFiles(_with(table, _PARQUET)).spec(*place)
+    # each level in its own format: ORC keeps no blanks of CHAR values, and a second pick goes by the size of the first
+    spec = NewFiles(table).spec(*place)
     total = live[0].total_buckets if live else 1
     last = max((f.max_sequence for f in files), default=-1)
     return bucket_writer_of(
