@@ -101,9 +101,10 @@ class Maintain:
         Tables without a primary key: small files become larger ones; without buckets `full` makes no difference.
         Postponed rows get their buckets. `where` (over partition columns), `partitions` (`[{"dt": "2026-11-01"}]`) and
         `idle_time` (no new file for so long, `"1 h"` or milliseconds) choose partitions. Buckets are worked on by so
-        many `threads`, which share the memory; `progress` is called as they end. With `dry_run` nothing is written.
-        `Conflict` when another writer compacted the same files meanwhile. A job that compacts again and again gives its
-        `commit_user` and the `checkpoint`.
+        many `threads`, which share the memory; `progress` is called as they end. Postponed rows go through one writer,
+        which tells nothing and takes no `commit_user`. With `dry_run` nothing is written. `Conflict` when another
+        writer compacted the same files meanwhile. A job that compacts again and again gives its `commit_user` and the
+        `checkpoint`.
         """
         table, choice = self.table, Choice(where, partitions, idle_time)
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))

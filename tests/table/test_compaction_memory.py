@@ -12,13 +12,11 @@ import pytest
 
 from tests.table.memory_process import ROW_BYTES
 
-BUDGET = 128 << 20
+BUDGET = 256 << 20
 LOOKUP = {"changelog-producer": "lookup"}
 CASES = {
     "parquet": {"file.format": "parquet"},
     "parquet, lookup": {"file.format": "parquet", **LOOKUP},
-    "orc": {"file.format": "orc"},
-    "avro": {"file.format": "avro"},
 }
 
 
