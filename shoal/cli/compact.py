@@ -1,49 +1,205 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`shoal compact`: merges the files of a table. Readers see the same rows before and after."""
+"""`shoal compact`: merges the files of tables. Readers see the same rows before and after.
+
+Invariant: Ctrl-C leaves nothing behind: what is not committed is deleted, what is committed stays.
+"""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from shoal.cli.failure import report as report_failure
 from shoal.cli.output import Cell, is_terminal, note, show_json, show_table
-from shoal.cli.parser import Command, Parser, table_argument
-from shoal.cli.warehouse import open_table
+from shoal.cli.parser import Command, Parser, one_of, pair
+from shoal.cli.warehouse import open_lake
+from shoal.errors import BadRequest, Conflict, NotFound, ShoalError
 
 if TYPE_CHECKING:
+    from shoal.catalog.filesystem import Lake
+    from shoal.table.compact_job import Progress
     from shoal.table.maintain import CompactionReport
+
+_MIB = 1 << 20
 
 
 def _run(args: Namespace) -> int:
-    maintain = open_table(args).maintain
-    if not args.dry_run and is_terminal(sys.stderr):
-        note(str(maintain.compact(full=args.full, dry_run=True)).replace("would compact", "compacting"))
-    report = maintain.compact(full=args.full, dry_run=args.dry_run)
+    _check(args)
+    lake = open_lake(args)
+    if args.continuous:
+        return _keep_on(args, lake)
+    many, failed = "*" in args.table, 0
+    reports: list[CompactionReport] = []
+    for name in _names(args, lake):
+        try:
+            report = _compact(args, lake, name)
+        except ShoalError as err:
+            if not many:
+                raise
+            failed = max(failed, report_failure(err, debug=args.debug))  # the other tables are compacted all the same
+            continue
+        reports.append(report)
+        if args.output != "json":
+            _show(args, report)
+    if args.output == "json":
+        found = [{"dry_run": args.dry_run, **r.to_dict()} for r in reports]
+        show_json({"tables": found} if many else found[0])
+    return failed
+
+
+def _check(args: Namespace) -> None:
+    if args.full and args.strategy == "minor":
+        raise BadRequest("--full and --strategy minor contradict each other", hint="leave one of them out")
+    if args.continuous and (args.dry_run or args.output == "json" or args.partition_idle_time is not None):
+        raise BadRequest(
+            "--continuous goes with none of --dry-run, --partition-idle-time and -o json",
+            hint="run the command without it, again and again where that is wanted",
+        )
+    if (args.include or args.exclude) and "*" not in args.table:
+        raise BadRequest("--include and --exclude choose among tables", hint="name several tables, as in 'shop.*'")
+    if args.threads < 1:
+        raise BadRequest(f"--threads {args.threads} is not positive")
+
+
+def _names(args: Namespace, lake: Lake) -> list[str]:
+    """The tables that are meant; without a `*` the one that is named, whether it is there or not."""
+    if "*" not in args.table:
+        return [args.table]
+    database, _, pattern = args.table.partition(".")
+    databases = [d for d in lake.databases() if fnmatchcase(d, database)]
+    found = [f"{d}.{t}" for d in databases for t in lake.tables(d) if fnmatchcase(t, pattern or "*")]
+    names = [
+        n
+        for n in found
+        if (not args.include or any(fnmatchcase(n, p) for p in args.include))
+        and not any(fnmatchcase(n, p) for p in args.exclude)
+    ]
+    if not names:
+        raise NotFound(
+            f"no table in {lake.store.uri} fits '{args.table}'",
+            hint="'shoal table list' names them; --include and --exclude are patterns over DB.TABLE",
+        )
+    return names
+
+
+def _compact(args: Namespace, lake: Lake, name: str) -> CompactionReport:
+    bar = ProgressBar(name) if is_terminal(sys.stderr) and not args.dry_run else None
+    table = lake.table(name)
+    try:
+        report = table.maintain.compact(
+            full=args.full or args.strategy == "full",
+            where=args.where,
+            partitions=_partitions(args),
+            idle_time=args.partition_idle_time,
+            dry_run=args.dry_run,
+            threads=args.threads,
+            progress=bar,
+        )
+    finally:
+        if bar is not None:
+            bar.clear()
     if report.upkeep is not None and report.upkeep.failure is not None:
         note(f"shoal: upkeep failed after the commit, which stands: {report.upkeep.failure.message}")
-    if args.output == "json":
-        show_json({"dry_run": args.dry_run, **report.to_dict()})
-        return 0
-    if args.dry_run and report.planned:
-        _show_plan(report)
-    print(report)
+    return report
+
+
+def _partitions(args: Namespace) -> list[dict[str, object]] | None:
+    """`--partition dt=1,hh=2` once for each partition; a part of the columns stands for all that fit."""
+    specs: list[dict[str, object]] = [dict(pair(part) for part in text.split(",")) for text in args.partition]
+    return specs or None
+
+
+def _keep_on(args: Namespace, lake: Lake) -> int:
+    """Look every so often, compact what has new snapshots, until Ctrl-C."""
+    from shoal.option_values import parse_duration
+
+    pause = parse_duration(args.interval, "--interval") / 1000
+    seen: dict[str, int] = {}
+    for _ in _rounds(lake.clock.sleep, pause):
+        for name in _names(args, lake):
+            newest = lake.table(name).metadata.latest_id()
+            if newest is None or newest == seen.get(name):
+                continue
+            try:
+                report = _compact(args, lake, name)
+            except Conflict as err:
+                note(f"{name}: {err}; trying again")
+                continue
+            seen[name] = newest if report.snapshot is None else report.snapshot
+            if report.planned:
+                print(report, flush=True)
     return 0
 
 
-def _show_plan(report: CompactionReport) -> None:
-    heads = ["partition", "bucket", "files", "bytes", "to level", "why"]
-    rows: list[list[Cell]] = [
-        [p.partition, p.bucket, p.files, p.bytes, p.output_level, p.reason] for p in report.planned
-    ]
-    skip = 0 if any(p.partition for p in report.planned) else 1
-    show_table(heads[skip:], [row[skip:] for row in rows])
-    print()
+def _rounds(sleep: Callable[[float], None], seconds: float) -> Iterator[None]:
+    while True:
+        yield
+        sleep(seconds)
+
+
+def _show(args: Namespace, report: CompactionReport) -> None:
+    if args.dry_run and report.planned:
+        heads = ["partition", "bucket", "files", "bytes", "to level", "why"]
+        rows: list[list[Cell]] = [
+            [p.partition, p.bucket, p.files, p.bytes, p.output_level, p.reason] for p in report.planned
+        ]
+        skip = 0 if any(p.partition for p in report.planned) else 1
+        show_table(heads[skip:], [row[skip:] for row in rows])
+        print()
+    print(report)
+
+
+class ProgressBar:
+    """One line on a terminal: files and bytes done, and the time that is left."""
+
+    _WIDTH = 20
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, at: Progress) -> None:
+        share = at.bytes_done / at.bytes if at.bytes else 1.0
+        full = int(share * self._WIDTH)
+        left = at.seconds_left
+        text = (
+            f"{self._name} [{'#' * full}{'.' * (self._WIDTH - full)}] {at.files_done:,} of {at.files:,} files, "
+            f"{at.bytes_done / _MIB:,.1f} of {at.bytes / _MIB:,.1f} MiB"
+            + ("" if left is None or share >= 1 else f", {left:,.0f} s left")
+        )
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _arguments(parser: Parser) -> None:
-    table_argument(parser)
+    parser.add_argument("table", metavar="DB.TABLE")
     parser.add_argument("--full", action="store_true", help="merge every bucket into its highest level")
+    parser.add_argument(
+        "--strategy", metavar="HOW", type=one_of("a strategy", "full", "minor"),
+        help="full (as --full) or minor: what the table's options ask for (default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--partition", metavar="K=V[,K=V]", action="append", default=[], help="only this partition; may be repeated"
+    )
+    parser.add_argument("--where", metavar="SQL", help="only partitions for which this holds")
+    parser.add_argument(
+        "--partition-idle-time", metavar="TIME", help="only partitions without a new file for so long, e.g. '1 h'"
+    )
+    parser.add_argument(
+        "--include",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="of several tables only these",
+    )
+    parser.add_argument("--exclude", metavar="PATTERN", action="append", default=[], help="of several not these")
+    parser.add_argument("--threads", metavar="N", type=int, default=1, help="buckets at a time (default: 1)")
+    parser.add_argument("--continuous", action="store_true", help="go on until Ctrl-C, looking for new snapshots")
+    parser.add_argument("--interval", metavar="TIME", default="10 s", help="how often --continuous looks (10 s)")
     parser.add_argument("--dry-run", action="store_true", help="only say which files would be merged, and why")
 
 
@@ -51,9 +207,12 @@ COMMANDS = (
     Command(
         "compact run", "merge the files of a table's buckets that need it",
         "shoal compact run -w /data/warehouse shop.orders --dry-run\n"
-        "shoal compact run -w /data/warehouse shop.orders --full",
+        "shoal compact run -w /data/warehouse shop.orders --full\n"
+        "shoal compact run -w /data shop.orders --where \"dt < '2026-11-01'\"\n"
+        "shoal compact run -w /data 'shop.*' --exclude 'shop.tmp_*' --continuous",
         _run, _arguments,
         about="Merge the files of the buckets that need it by the table's own options. Readers\n"
-        "see the same rows before and after. Exit code 3 says that another writer\ncompacted the same files first.",
+        "see the same rows before and after. Several tables are named by a pattern in\n"
+        "quotes. Exit code 3 says that another writer compacted the same files\nfirst.",
     ),
 )  # fmt: skip

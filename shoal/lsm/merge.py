@@ -38,8 +38,8 @@ _BATCH_ROWS = (512, 65_536)
 _ONE_PASS = 50
 # Budgets up to this large load less than 2 GB at once.
 _ONE_ARRAY = 8 << 30
-# Rows of a batch that is put aside, about.
-_SPILLED_ROWS = 8_192
+# Rows of a batch that is put aside, about: one of every group is in memory when they are merged.
+_SPILLED_ROWS = (64, 8_192)
 # Rows folded at once. More do not fit the CPU's cache; fewer cost more calls than they are worth.
 _BLOCK_ROWS = 131_072
 
@@ -134,10 +134,12 @@ def merge_blocks(runs: Sequence[RunInput], rules: Rules, fold: BlockFold[T], bud
     from shoal.lsm.spill import Spill
 
     sequenced = needs_sequence([r.sequences for r in runs], rules)
-    together = _Fold(rules, (), sequenced, drop_deletes=False, ordered=True, together=True)
+    groups = [by_age[i : i + _ONE_PASS] for i in range(0, len(by_age), _ONE_PASS)]
+    fitting = budget.total * _LOADED_SHARE / len(groups) / max(r.row_bytes for r in runs)
+    most = int(min(_SPILLED_ROWS[1], max(_SPILLED_ROWS[0], fitting)))
+    together = _Fold(rules, (), sequenced, drop_deletes=False, ordered=True, together=True, most=most)
 
     with Spill() as spill:
-        groups = [by_age[i : i + _ONE_PASS] for i in range(0, len(by_age), _ONE_PASS)]
         laid = [
             RunInput(
                 spill.keep(_merge(g, rules, together, budget)),
@@ -153,7 +155,10 @@ def merge_blocks(runs: Sequence[RunInput], rules: Rules, fold: BlockFold[T], bud
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """What becomes of a block. `together` only puts its rows in order, every version of a key with its columns."""
+    """What becomes of a block.
+
+    `together` only puts its rows in order, every version of a key with its columns, about `most` rows a batch.
+    """
 
     rules: Rules
     columns: tuple[str, ...]
@@ -161,6 +166,7 @@ class _Fold:
     drop_deletes: bool
     ordered: bool
     together: bool = False
+    most: int = _SPILLED_ROWS[1]
     fits: bool = True
     """A column of a block fits one Arrow array, whose strings hold 2 GB at most."""
 
@@ -181,7 +187,7 @@ class _Fold:
         if self.together:
             table, index = pa.Table.from_batches(parts), _indices(order)
             columns = [picked(c.combine_chunks(), order, index) for c in table.columns]
-            yield from _cut_between_keys(pa.Table.from_arrays(columns, schema=table.schema), first)
+            yield from _cut_between_keys(pa.Table.from_arrays(columns, schema=table.schema), first, self.most)
         elif self.rules.engine is not None:
             yield from self._by_engine(self.rules.engine, parts, order, first)
         else:
@@ -263,10 +269,10 @@ def without_looked_up(levels: Array, order: Array, first: Array) -> tuple[Array,
     return order[keep], left
 
 
-def _cut_between_keys(table: pa.Table, first: Array) -> Iterator[pa.RecordBatch]:
+def _cut_between_keys(table: pa.Table, first: Array, most: int) -> Iterator[pa.RecordBatch]:
     """The ordered rows in batches that hold all versions of their keys: a stream of them may be cut after any."""
     begins = np.flatnonzero(first)
-    at = np.searchsorted(begins, np.arange(0, len(first), _SPILLED_ROWS))
+    at = np.searchsorted(begins, np.arange(0, len(first), most))
     cuts = np.unique(np.append(begins[at[at < len(begins)]], len(first)))
     for a, b in pairwise(cuts.tolist()):
         yield from table.slice(a, b - a).combine_chunks().to_batches()
@@ -333,7 +339,7 @@ def sort_unsorted(table: pa.Table, rules: Rules, rows: int = _BLOCK_ROWS) -> Ite
     _keep_freed_memory()
     order, first = sequenced_order([table], key_words([table], rules.keys), rules)
     for versions, begins in _blocks(table, order, first, rows):
-        yield from _cut_between_keys(versions, begins)
+        yield from _cut_between_keys(versions, begins, _SPILLED_ROWS[1])
 
 
 def merge_ordered(batch: pa.RecordBatch, rules: Rules) -> pa.RecordBatch:

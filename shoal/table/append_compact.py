@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction of tables without a primary key: files read one after the other and written as fewer, larger ones.
 
-A `Task` says which files become one, `rewrite` carries it out, `compact_append` is the dedicated job. Rows that
+A `Task` says which files become one, `carry_out` does it, `tasks_of` are those of the dedicated job. Rows that
 a deletion vector marks are left out and their vectors forgotten; rows of a row-tracking table take their ids and
 sequence numbers with them into the file. Agrees with: AppendCompactTask, AppendTableCompactor,
 BaseAppendFileStoreWrite.compactRewrite, RowDataFileSequenceNumberTracker (2.0.0). Invariant: the rows of a bucket keep
@@ -20,22 +20,19 @@ from shoal.format.deletion_vectors import INDEX_TYPE
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.schema import SEQUENCE_NUMBER
-from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
+from shoal.format.snapshot import Snapshot
 from shoal.lsm.append_pick import AppendPolicy, Waiting, append_policy, pick_full, pick_next, pick_round, worth
 from shoal.lsm.rolling import RollingWriter
-from shoal.table.commit import Commit
-from shoal.table.compact import Bucket, Compacted
+from shoal.table.compact import Bucket, Compacted, TaskResult
 from shoal.table.deletions import Deletion, Deletions
-from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.new_files import NewFiles
 from shoal.table.row_tracking import STORED, TRACKED
 from shoal.table.runs import BucketFiles
-from shoal.table.staged import BucketChanges, Staged
-from shoal.table.upkeep import Keeper
+from shoal.table.staged import BucketChanges
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shoal.table.maintain import CompactionReport, PlannedBucket
     from shoal.table.table import Table
 
 Files = tuple[DataFile, ...]
@@ -207,8 +204,8 @@ def delete_files(at: Bucket, files: Sequence[DataFile], indexes: Sequence[IndexE
 # ---- the dedicated job
 
 
-def tasks(table: Table, snapshot: Snapshot, *, full: bool) -> Iterator[Task]:
-    """What there is to compact in a snapshot, and why.
+def tasks_of(table: Table, snapshot: Snapshot, live: pa.Table, *, full: bool) -> Iterator[Task]:
+    """What there is to compact in `live`, entries of a snapshot, and why.
 
     Buckets: with `full` as a forced compaction, else what an inline one would take. Without buckets there is one way.
     """
@@ -219,7 +216,7 @@ def tasks(table: Table, snapshot: Snapshot, *, full: bool) -> Iterator[Task]:
         )
     policy, files = policy_of(table), NewFiles(table)
     buckets: dict[tuple[bytes, int], list[Entry]] = {}
-    for e in entries_of(table.metadata.live(snapshot)):
+    for e in entries_of(live):
         buckets.setdefault((e.partition, e.bucket), []).append(e)
     held = vectors_of(table, snapshot)
     for (partition, bucket), entries in buckets.items():
@@ -278,58 +275,11 @@ def _arrival(group: Files) -> Files:
     return tuple(sorted(group, key=lambda f: (f.creation_ms or 0, f.first_row_id or 0, f.min_sequence, f.file_name)))
 
 
-def compact_append(
-    table: Table,
-    *,
-    full: bool = False,
-    dry_run: bool = False,
-    commit_user: str | None = None,
-    checkpoint: int | None = None,
-) -> CompactionReport:
-    """Compact what is worth it in one commit; `Conflict` when another writer took the same files meanwhile."""
-    from shoal.table.maintain import CompactionReport
-
-    commit = Commit(table, commit_user or new_uuid(table), table.rng)
-    newest = commit.refresh()
-    chosen = list(tasks(table, newest, full=full)) if newest else []
-    planned = tuple(_planned(t) for t in chosen)
-    if dry_run or not chosen or newest is None:
-        return CompactionReport(table.name, planned)
-    done: list[Compacted] = []
-    try:
-        for t in chosen:
-            done.append(carry_out(t))
-    except BaseException:
-        for t, result in zip(chosen, done):
-            discard(t.at, result)
-        raise
-    changes = tuple(
-        BucketChanges(
-            t.at.partition, t.at.bucket, t.total_buckets, compact_before=r.before, compact_after=r.after,
-            compact_new_indexes=r.new_indexes, compact_deleted_indexes=r.deleted_indexes,
-        )
-        for t, r in zip(chosen, done)
+def result_of(task: Task) -> TaskResult:
+    """Carry a task out, for a job."""
+    done = carry_out(task)
+    changes = BucketChanges(
+        task.at.partition, task.at.bucket, task.total_buckets, compact_before=done.before, compact_after=done.after,
+        compact_new_indexes=done.new_indexes, compact_deleted_indexes=done.deleted_indexes,
     )  # fmt: skip
-    identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
-    committed = commit.commit(Staged(changes, newest.id), identifier)
-    # as Java: the job that compacts a write-only table also does its upkeep
-    committed = Keeper(table.with_options({"write-only": False})).after(committed, identifier)
-    return CompactionReport(
-        table.name,
-        planned,
-        files_before=sum(len(r.before) for r in done),
-        files_after=sum(len(r.after) for r in done),
-        bytes_read=sum(r.bytes_read for r in done),
-        bytes_written=sum(r.bytes_written for r in done),
-        seconds=sum(r.seconds for r in done),
-        snapshot=committed.snapshots[-1],
-        upkeep=committed.upkeep,
-    )
-
-
-def _planned(task: Task) -> PlannedBucket:
-    from shoal.table.maintain import PlannedBucket
-
-    at, files = task.at, task.files
-    partition = at.table.partition_path(at.partition).rstrip("/")
-    return PlannedBucket(partition, at.bucket, len(files), sum(f.file_size for f in files), 0, task.reason)
+    return TaskResult(changes, (done,))

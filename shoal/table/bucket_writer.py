@@ -211,9 +211,10 @@ class BucketWriter:
         changes, (running, self._running) = self.drain(), (self._running, None)
         if running is not None and not running.cancel():
             try:
-                discard(self.at, scheduler.wait(running))
+                if not (running.done() and running.exception()):  # one that failed has deleted its files itself
+                    discard(self.at, scheduler.wait(running))
             except ShoalError:
-                pass  # one that failed has deleted its files itself; a file that stays is one for orphan cleaning
+                pass  # as above; a file that stays is one for orphan cleaning
         if changes is not None:
             delete_each(places_of(self.table, Staged((changes,))))
 

@@ -30,7 +30,7 @@ from shoal.lsm.sections import Section
 from shoal.table.old_rows import OldRows
 from shoal.table.record_expire import RecordExpire, record_expire
 from shoal.table.runs import SYSTEM_FIELDS, BucketFiles
-from shoal.table.staged import Indexes
+from shoal.table.staged import BucketChanges, Indexes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +64,14 @@ class Compacted:
         """Files that this compaction wrote, changelog files too; upgrades wrote nothing."""
         old = {f.file_name for f in self.before}
         return (*(f for f in self.after if f.file_name not in old), *self.changelog)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What a task made of its bucket, for a commit, and how it went. `changes` is None where nothing was to do."""
+
+    changes: BucketChanges | None
+    done: tuple[Compacted, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +188,7 @@ class _Rewriter:
         table = self._at.table
         files = self._files((*SYSTEM_FIELDS, LEVEL))
         size = sum(f.file_size for section in group for run in section for f in run)
+        budget = self._budget.share(2)  # a block becomes rows and what they were
         writer = self._writer(group) if keep else None
         told = None
         if self._changes is not None:
@@ -188,7 +197,7 @@ class _Rewriter:
         for section in group:
             runs = [self._run(files, run) for run in section]
             fold = self._fold(runs, drop_deletes)
-            blocks: Iterator[Merged] = merge_blocks(runs, table.rules, fold, self._budget)
+            blocks: Iterator[Merged] = merge_blocks(runs, table.rules, fold, budget)
             for block in blocks:
                 if writer is not None:
                     writer.write(block.rows)

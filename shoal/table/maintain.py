@@ -6,27 +6,26 @@ Invariant: what a reader sees is the same before and after; a conflict with anot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shoal.clock import ManualScheduler
-from shoal.format.datafile import Entry
-from shoal.format.index_manifest import IndexEntry
-from shoal.format.manifest import entries_of
-from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
-from shoal.lsm.pick import Plan
+from shoal.format.datafile import DataFile
+from shoal.format.snapshot import Snapshot
 from shoal.options import check
-from shoal.table.bucket_writer import BucketWriter, bucket_writer_of
 from shoal.table.commit import Commit
-from shoal.table.compact import Compacted
+from shoal.table.compact import TaskResult
+from shoal.table.compact_choice import Choice
+from shoal.table.compact_job import Progress, Sized, bucket_tasks, publish, run_all, run_bucket
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.postponed import POSTPONED
-from shoal.table.staged import BucketChanges, Staged
-from shoal.table.upkeep import Keeper
+from shoal.table.staged import Staged
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     from shoal.table.expire_run import Expired
     from shoal.table.partition_expiry import ExpiredPartitions
@@ -88,69 +87,54 @@ class Maintain:
         self,
         *,
         full: bool = False,
+        where: str | pc.Expression | None = None,
+        partitions: Sequence[Mapping[str, object]] | None = None,
+        idle_time: str | int | None = None,
         dry_run: bool = False,
         commit_user: str | None = None,
         checkpoint: int | None = None,
+        threads: int = 1,
+        progress: Callable[[Progress], None] | None = None,
     ) -> CompactionReport:
         """Compact every bucket that needs it; with `full` everything goes to the highest level.
 
         Tables without a primary key: small files become larger ones; without buckets `full` makes no difference.
-        Postponed rows get their buckets. With `dry_run` nothing is written. `Conflict` when another writer compacted
-        the same files meanwhile. A job that compacts again and again gives its `commit_user` and the `checkpoint`.
+        Postponed rows get their buckets. `where` (over partition columns), `partitions` (`[{"dt": "2026-11-01"}]`) and
+        `idle_time` (no new file for so long, `"1 h"` or milliseconds) choose partitions. Buckets are worked on by so
+        many `threads`, which share the memory; `progress` is called as they end. Postponed rows go through one writer,
+        which tells nothing and takes no `commit_user`. With `dry_run` nothing is written. `Conflict` when another
+        writer compacted the same files meanwhile. A job that compacts again and again gives its `commit_user` and the
+        `checkpoint`.
         """
-        table = self.table
+        table, choice = self.table, Choice(where, partitions, idle_time)
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
-        if not table.primary_key:
-            from shoal.table.append_compact import compact_append
-
-            return compact_append(table, full=full, dry_run=dry_run, commit_user=commit_user, checkpoint=checkpoint)
-        if table.options.bucket == POSTPONED:
+        if table.primary_key and table.options.bucket == POSTPONED:
             from shoal.table.postpone_compact import compact_postponed
 
-            return compact_postponed(table, full=full, dry_run=dry_run)
+            return compact_postponed(table, full=full, dry_run=dry_run, choice=choice)
         # compaction is what this is for, whatever the table's own writers do
         table = table.with_schema(replace(table.schema, options={**table.schema.options, "write-only": "false"}))
-        identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         commit = Commit(table, commit_user or new_uuid(table), table.rng)
         newest = commit.refresh()
-        buckets = _buckets(table, newest) if newest else ()
-        if newest is None or dry_run:
-            plans = [(w, plan) for w in buckets if (plan := w.plan(full=full)) is not None]
-            return CompactionReport(table.name, tuple(_planned(w, plan) for w, plan in plans))
-        planned: list[PlannedBucket] = []
-        changes: list[BucketChanges] = []
-        done: list[Compacted] = []
-        scheduler = ManualScheduler()
-        writers: list[BucketWriter] = []
-        try:
-            for w in buckets:
-                plan = w.plan(full=full)
-                if plan is None:
-                    continue
-                planned.append(_planned(w, plan))
-                writers.append(w)
-                w.trigger(scheduler, table.budget(), plan=plan)
-                w.wait(scheduler)
-                # what came out may be worth another one, as it would be at a writer's commit
-                w.trigger(scheduler, table.budget())
-                w.wait(scheduler)
-                done += w.compactions
-                staged = w.drain()
-                if staged is not None:
-                    changes.append(staged)
-        except BaseException:
-            for w in writers:
-                w.abandon(scheduler)
-            commit.abort(Staged(tuple(changes), newest.id))
-            raise
-        if not changes:
-            return CompactionReport(table.name, tuple(planned))
-        committed = commit.commit(Staged(tuple(changes), newest.id), identifier)
-        # as Java: the job that compacts a write-only table also does its upkeep
-        committed = Keeper(table).after(committed, identifier)
+        if newest is None:
+            return CompactionReport(table.name, ())
+        live = choice.of(table, table.metadata.live(newest))
+        job = _bucket_job if table.primary_key else _append_job
+        tasks, planned, run = job(table, newest, live, full, threads)
+        if dry_run or not tasks:
+            return CompactionReport(table.name, planned)
+        sizes = [Sized(p.files, p.bytes) for p in planned]
+        results = run_all(
+            tasks, sizes, run, lambda changes: commit.abort(Staged(tuple(changes), newest.id)), table.clock.monotonic,
+            threads=threads, tell=progress,
+        )  # fmt: skip
+        committed = publish(table, commit, newest, results, checkpoint)
+        done, changes = [d for r in results for d in r.done], [r.changes for r in results if r.changes is not None]
+        if committed is None:
+            return CompactionReport(table.name, planned)
         return CompactionReport(
             table.name,
-            tuple(planned),
+            planned,
             files_before=sum(len(c.compact_before) for c in changes),
             files_after=sum(len(c.compact_after) for c in changes),
             bytes_read=sum(r.bytes_read for r in done),
@@ -211,33 +195,30 @@ class Maintain:
         )  # fmt: skip
 
 
-def _buckets(table: Table, newest: Snapshot) -> Iterator[BucketWriter]:
-    """A writer for every bucket of the snapshot, one after the other."""
-    files = NewFiles(table)
-    buckets: dict[tuple[bytes, int], list[Entry]] = {}
-    for e in entries_of(table.metadata.live(newest)):
-        if e.bucket >= 0:
-            buckets.setdefault((e.partition, e.bucket), []).append(e)
-    indexes: dict[tuple[bytes, int], list[IndexEntry]] = {}
-    if table.options.deletion_vectors and newest.index_manifest:
-        for i in table.metadata.index_entries(newest.index_manifest):
-            indexes.setdefault((i.partition, i.bucket), []).append(i)
-    for place, entries in buckets.items():
-        live = [e.file for e in entries]
-        following = max(f.max_sequence for f in live) + 1
-        writer = bucket_writer_of(
-            table, *place, entries[0].total_buckets, files.spec(*place), live, following, indexes.get(place, ())
-        )
-        if isinstance(writer, BucketWriter):
-            yield writer
+_Job = tuple[Sequence[Any], tuple[PlannedBucket, ...], Callable[[Any], TaskResult]]
 
 
-def _planned(w: BucketWriter, plan: Plan) -> PlannedBucket:
-    return PlannedBucket(
-        w.table.partition_path(w.partition).rstrip("/"),
-        w.bucket,
-        len(plan.files),
-        sum(f.file_size for f in plan.files),
-        plan.output_level,
-        plan.reason,
+def _bucket_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
+    """(tasks, what is said of each, what carries one out) for a table with a primary key."""
+    tasks = tuple(bucket_tasks(table, newest, live, full=full))
+    files, budget = NewFiles(table), table.budget().share(threads)
+    planned = tuple(
+        _planned(table, t.partition, t.bucket, t.plan.files, t.plan.output_level, t.plan.reason) for t in tasks
     )
+    return tasks, planned, lambda task: run_bucket(table, files, task, budget)
+
+
+def _append_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
+    """The same without one. The groups of a partition whose deletion vectors lie together are one after the other."""
+    from shoal.table.append_compact import result_of, tasks_of
+
+    tasks = tuple(tasks_of(table, newest, live, full=full))
+    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.reason) for t in tasks)
+    return tasks, planned, result_of
+
+
+def _planned(
+    table: Table, partition: bytes, bucket: int, files: Sequence[DataFile], level: int, reason: str
+) -> PlannedBucket:
+    path = table.partition_path(partition).rstrip("/")
+    return PlannedBucket(path, bucket, len(files), sum(f.file_size for f in files), level, reason)

@@ -24,6 +24,7 @@ from shoal.format.schema import VALUE_KIND
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.table.buckets import Group, Place
 from shoal.table.commit import Commit
+from shoal.table.compact_choice import Choice
 from shoal.table.postpone_write import CountedRouter, bucket_counts, postponed_rows
 from shoal.table.postponed import POSTPONED
 from shoal.table.runs import BucketFiles
@@ -53,14 +54,17 @@ class Work:
         return bool(self.late or self.buckets)
 
 
-def compact_postponed(table: Table, *, full: bool = False, dry_run: bool = False) -> CompactionReport:
-    """Give postponed rows their buckets and compact those; with `full`, every bucket to the highest level."""
+def compact_postponed(
+    table: Table, *, full: bool = False, dry_run: bool = False, choice: Choice | None = None
+) -> CompactionReport:
+    """Give postponed rows of the chosen partitions their buckets and compact those; with `full`, all of them, up to the
+    highest level."""
     from shoal.table.maintain import CompactionReport
 
     started = table.clock.monotonic()
     commit = Commit(table, "", table.rng)
     newest = commit.refresh()
-    work = work_of(table, newest, full=full) if newest else None
+    work = work_of(table, newest, full=full, choice=choice) if newest else None
     planned = _planned(table, work) if work else ()
     if newest is None or not work or dry_run:
         return CompactionReport(table.name, planned)
@@ -105,12 +109,12 @@ def compact_postponed(table: Table, *, full: bool = False, dry_run: bool = False
     )
 
 
-def work_of(table: Table, snapshot: Snapshot, *, full: bool) -> Work:
+def work_of(table: Table, snapshot: Snapshot, *, full: bool, choice: Choice | None = None) -> Work:
     """What a compaction of this snapshot works on: postponed files, and real buckets with files at level 0, or all."""
     live = table.metadata.live(snapshot)
     late: dict[bytes, list[Entry]] = {}
     buckets: dict[Place, list[Entry]] = {}
-    for e in entries_of(live):
+    for e in entries_of(choice.of(table, live) if choice else live):
         if e.bucket == POSTPONED:
             late.setdefault(e.partition, []).append(e)
         elif e.bucket >= 0 and e.total_buckets > 0 and (full or e.file.level == 0):

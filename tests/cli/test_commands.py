@@ -142,6 +142,70 @@ def test_an_append_table_is_compacted_and_said_why(run, own):
     assert (found["files_before"], found["files_after"]) == (6, 1)
 
 
+def test_compact_takes_chosen_partitions(run, own):
+    def planned(*more):
+        ran = run(
+            "compact", "run", "shop.orders", "--strategy", "full", "--dry-run", "-w", str(own), "-o", "json", *more
+        )
+        return [p["partition"] for p in in_json(ran)["planned"]]
+
+    assert planned("--partition", "dt=2026-11-02") == ["dt=2026-11-02"]
+    assert planned("--partition", "dt=2026-11-02", "--partition", "dt=2026-11-01") == ["dt=2026-11-01", "dt=2026-11-02"]
+    assert planned("--where", "dt < '2026-11-02'") == ["dt=2026-11-01"]
+    assert planned("--partition-idle-time", "1 d") == []
+    wrong = run("compact", "run", "shop.orders", "--where", "id = 1", "-w", str(own))
+    assert (wrong.code, wrong.out) == (2, "") and "'id' is no partition column" in wrong.err
+
+
+def test_compact_takes_all_tables_of_a_pattern_and_goes_on_after_a_failure(run, own):
+    lines = run("compact", "run", "shop.*", "--full", "-w", str(own), "--threads", "2").out.splitlines()
+    assert lines[0] == "shop.items: nothing to compact" and lines[1].startswith("shop.orders: snapshot 4, 6 files")
+    found = in_json(
+        run("compact", "run", "*", "--exclude", "*.items", "--include", "shop.*", "-w", str(own), "-o", "json")
+    )
+    assert [t["table"] for t in found["tables"]] == ["shop.orders"]
+    (own / "shop.db/items/schema/schema-0").write_text("{")
+    ran = run("compact", "run", "shop.*", "--full", "-w", str(own))
+    assert (ran.code, ran.out) == (4, "shop.orders: nothing to compact\n") and "schema-0" in ran.err
+    nothing = run("compact", "run", "shop.x*", "-w", str(own))
+    assert nothing.code == 2 and "no table in" in nothing.err
+
+
+def test_compact_goes_on_until_ctrl_c(run, own, monkeypatch):
+    slept = []
+
+    def sleep(_, seconds):
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+        if len(slept) == 1:
+            with shoal.open(str(own)).table("shop.orders").write() as writer:
+                writer.upsert(pa.table({"id": [1], "total": [2.0], "dt": ["2026-11-01"]}))
+                writer.commit()
+
+    monkeypatch.setattr("shoal.clock.SystemClock.sleep", sleep)
+    ran = run("compact", "run", "shop.orders", "--full", "--continuous", "--interval", "1 min", "-w", str(own))
+    assert (ran.code, slept) == (130, [60.0, 60.0, 60.0])
+    first, second = ran.out.splitlines()
+    assert "snapshot 4, 6 files became 2" in first and "snapshot 6, 2 files became 1" in second
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("--full", "--strategy", "minor"),
+        ("--continuous", "--dry-run"),
+        ("--include", "a"),
+        ("--threads", "0"),
+        ("--strategy", "some"),
+        ("--partition", "dt"),
+    ],
+)
+def test_compact_refuses_what_does_not_go_together(run, own, line):
+    ran = run("compact", "run", "shop.orders", "-w", str(own), *line)
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("shoal: error: ")
+
+
 # ---- doctor
 
 

@@ -16,8 +16,9 @@ from shoal.clock import ManualClock, ManualScheduler
 from shoal.errors import Conflict, Corrupt
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.store.memory import MemoryStore
-from shoal.table import maintain
 from shoal.table.commit import Commit
+from shoal.table.compact_job import bucket_tasks, run_bucket
+from shoal.table.new_files import NewFiles
 from shoal.table.staged import Staged
 from shoal.table.table import Table
 
@@ -223,12 +224,9 @@ def test_the_loser_of_two_compactors_leaves_nothing_behind() -> None:
     compacting = table.with_schema(replace(table.schema, options={**table.schema.options, "write-only": "false"}))
     newest = table.metadata.latest()
     assert newest is not None
-    (writer,) = maintain._buckets(compacting, newest)
-    scheduler = ManualScheduler()
+    (task,) = bucket_tasks(compacting, newest, compacting.metadata.live(newest), full=False)
     before = files_of(table)
-    writer.trigger(scheduler, table.budget())
-    writer.wait(scheduler)
-    staged = writer.drain()
+    staged = run_bucket(compacting, NewFiles(compacting), task, table.budget()).changes
     assert staged is not None and staged.compact_changelog and staged.compact_new_indexes
     assert len(files_of(table) - before) == 3
     table.maintain.compact()

@@ -46,4 +46,5 @@ def test_hours_of_checkpoints_leave_a_healthy_table(name: str, tmp_path: Path) -
     memory = seen["memory"]
     assert isinstance(memory, list)
     half = len(memory) // 2
-    assert max(memory[half:]) <= max(memory[half // 2 : half]) + 8 * MIB
+    # heaps creep; what would be kept for each checkpoint (90 kB once, of cached metadata) adds up to far more
+    assert max(memory[half:]) <= max(memory[half // 2 : half]) + 24 * MIB

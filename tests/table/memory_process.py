@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of one compaction in a process of its own.
+
+`python -m tests.table.memory_process make FOLDER OPTIONS BUDGET ROWS RUNS` writes a table of one bucket;
+`... compact FOLDER OPTIONS BUDGET` compacts it in full with that budget and prints bytes as JSON: the peak resident set above
+what was there after the imports, and the most that Arrow had allocated. Pages of files that the kernel may drop at any
+moment count as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import pyarrow as pa
+
+import shoal
+
+SCHEMA = pa.schema(
+    [pa.field("k", pa.int64(), False), ("a", pa.int64()), ("b", pa.float64()), ("s", pa.string()), ("t", pa.string())]
+)
+ROW_BYTES = 8 + 8 + 8 + 4 + 36 + 4 + 460
+"""Of a row in memory."""
+_BATCH = 20_000
+
+
+def _peak() -> int:
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
+
+
+def rows(keys: np.ndarray, rng: np.random.Generator) -> pa.RecordBatch:
+    count = len(keys)
+
+    def text(width: int) -> pa.Array:
+        letters = rng.integers(97, 101, count * width, dtype=np.uint8)  # four letters: it compresses
+        offsets = np.arange(count + 1, dtype=np.int32) * width
+        return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(letters))
+
+    columns = [pa.array(keys), pa.array(rng.integers(0, 1000, count)), pa.array(rng.random(count)), text(36), text(460)]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def make(folder: str, options: dict[str, str], budget: int, count: int, runs: int) -> None:
+    rng = np.random.default_rng(7)
+    table = shoal.open(folder, memory=budget).create_table(
+        "d.t", SCHEMA, primary_key=["k"],
+        options={"bucket": "1", "write-only": "true", "write-buffer-size": "2 gb", **options},
+    )  # fmt: skip
+    each = count // runs
+    for _ in range(runs):
+        keys = np.sort(rng.choice(2 * count, each, replace=False))
+        with table.write() as w:
+            for at in range(0, each, _BATCH):
+                w.upsert(rows(keys[at : at + _BATCH], rng))
+            w.commit()
+
+
+def compact(folder: str, options: dict[str, str], budget: int) -> dict[str, int]:
+    for module in ("pyarrow.compute", "pyarrow.parquet", "shoal.table.maintain", "shoal.table.scan"):
+        importlib.import_module(module)
+    warm = shoal.open(f"{folder}-warm", memory=budget).create_table("d.t", SCHEMA, primary_key=["k"], options=options)
+    for _ in range(2):  # what is imported late counts as code, not as memory of the compaction
+        with warm.write() as w:
+            w.upsert(rows(np.arange(10), np.random.default_rng(1)))
+            w.commit()
+    warm.maintain.compact(full=True)
+    table = shoal.open(folder, memory=budget).table("d.t")
+    before = _peak()
+    report = table.maintain.compact(full=True)
+    above = _peak() - before
+    arrow = pa.default_memory_pool().max_memory()
+    return {"above": above, "arrow": int(arrow or 0), "read": report.bytes_read, "files": report.files_before}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(sys.argv[2], json.loads(sys.argv[3]), *map(int, sys.argv[4:]))
+    else:
+        print(json.dumps(compact(sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4]))))

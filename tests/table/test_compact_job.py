@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compaction on demand: chosen partitions, several buckets at a time, interrupted, in conflict."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from shoal.catalog.filesystem import Lake
+from shoal.clock import ManualClock, ManualScheduler
+from shoal.errors import BadRequest, Conflict
+from shoal.store.memory import MemoryStore
+from shoal.table.compact_job import Progress
+from shoal.table.table import Table
+
+HOUR = 3_600
+
+
+def a_table(clock: ManualClock | None = None, *, keyed: bool = True, **options: str) -> Table:
+    lake = Lake(MemoryStore(), clock=clock or ManualClock(), scheduler=ManualScheduler, rng=random.Random(3))
+    schema = pa.schema([pa.field("dt", pa.date32()), ("hh", pa.int32()), ("k", pa.int64()), ("v", pa.string())])
+    given = {
+        "bucket": "2" if keyed else "-1",
+        "write-only": "true",
+        **{k.replace("_", "-"): v for k, v in options.items()},
+    }
+    keys = ["dt", "hh", "k"] if keyed else []
+    return lake.create_table("d.t", schema, primary_key=keys, partition_by=["dt", "hh"], options=given)
+
+
+def write(table: Table, day: int, hour: int, value: str, rows: int = 40, checkpoint: int | None = None) -> None:
+    data = pa.table(
+        {
+            "dt": pa.array([20_000 + day] * rows, pa.date32()), "hh": pa.array([hour] * rows, pa.int32()),
+            "k": range(rows), "v": [value] * rows,
+        }
+    )  # fmt: skip
+    with table.write("job" if checkpoint else None) as w:
+        w.append(data)
+        w.commit(checkpoint=checkpoint)
+
+
+def four_partitions(clock: ManualClock | None = None, **more: Any) -> Table:
+    table = a_table(clock, **more)
+    for version in "abc":
+        for day in (1, 2):
+            for hour in (5, 6):
+                write(table, day, hour, version)
+                if clock:
+                    clock.sleep(HOUR)
+    return table
+
+
+def planned(table: Table, **asked: Any) -> set[str]:
+    report = table.maintain.compact(full=True, dry_run=True, **asked)
+    return {p.partition for p in report.planned}
+
+
+P15, P16, P25, P26 = (f"dt={20_000 + d}/hh={h}" for d in (1, 2) for h in (5, 6))
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, {P15, P16, P25, P26}),
+        ({"partitions": [{"dt": "20001", "hh": "6"}]}, {P16}),
+        ({"partitions": [{"hh": 5}, {"dt": "20002"}]}, {P15, P25, P26}),
+        ({"where": "dt > DATE '2024-10-05'"}, {P25, P26}),
+        ({"where": pc.field("hh") == 6}, {P16, P26}),
+        ({"where": "hh = 6", "partitions": [{"dt": "20002"}]}, {P26}),
+        ({"where": "hh = 7"}, set()),
+    ],
+)
+def test_partitions_are_chosen_by_value(asked: dict[str, Any], expected: set[str]) -> None:
+    assert planned(four_partitions(), **asked) == expected
+    append = four_partitions(keyed=False).with_options({"compaction.min.file-num": "2"})
+    assert planned(append, **asked) == expected
+
+
+def test_partitions_at_rest_are_those_without_a_younger_file() -> None:
+    clock = ManualClock()
+    table = four_partitions(clock)  # the last files are 4, 3, 2 and 1 hours old
+    assert planned(table, idle_time="150 min") == {P15, P16}
+    assert planned(table, idle_time=3 * HOUR * 1000) == {P15}
+    assert planned(table, idle_time="5 h") == set()
+
+
+def test_what_is_not_chosen_stays_as_it_is() -> None:
+    table = four_partitions()
+    before = {f["file_path"] for f in table.inspect.files().to_pylist() if "hh=5" in f["file_path"]}
+    report = table.maintain.compact(full=True, where="hh = 6")
+    assert (report.files_before, report.files_after) == (12, 4)
+    files = [f["file_path"] for f in table.inspect.files().to_pylist()]
+    assert before == {f for f in files if "hh=5" in f}
+    assert len([f for f in files if "hh=6" in f]) == 4
+
+
+def test_a_condition_on_other_columns_is_refused() -> None:
+    with pytest.raises(BadRequest, match="'k' is no partition column"):
+        four_partitions().maintain.compact(where="k = 1")
+    with pytest.raises(BadRequest, match="'x' is not a partition column"):
+        four_partitions().maintain.compact(partitions=[{"x": 1}])
+    lake = Lake(MemoryStore(), clock=ManualClock(), scheduler=ManualScheduler)
+    plain = lake.create_table("d.p", pa.schema([("k", pa.int64())]), primary_key=["k"], options={"bucket": "1"})
+    with plain.write() as w:
+        w.upsert(pa.table({"k": [1]}))
+        w.commit()
+    with pytest.raises(BadRequest, match="no partitions to choose from"):
+        plain.maintain.compact(idle_time="1 h")
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_threads_do_the_same_and_tell_how_far_they_are(keyed: bool) -> None:
+    told: list[Progress] = []
+    one, many = four_partitions(keyed=keyed), four_partitions(keyed=keyed)
+    if not keyed:
+        one, many = (t.with_options({"compaction.min.file-num": "2"}) for t in (one, many))
+    expected = one.maintain.compact(full=True)
+    report = many.maintain.compact(full=True, threads=3, progress=told.append)
+    assert (report.files_before, report.files_after) == (expected.files_before, expected.files_after)
+    assert (
+        many.scan()
+        .to_arrow()
+        .sort_by([(c, "ascending") for c in ("dt", "hh", "k", "v")])
+        .equals(one.scan().to_arrow().sort_by([(c, "ascending") for c in ("dt", "hh", "k", "v")]))
+    )
+    assert told[0].tasks_done == 0
+    assert (told[-1].tasks_done, told[-1].files_done, told[-1].bytes_done) == (
+        told[-1].tasks, told[-1].files, told[-1].bytes,
+    )  # fmt: skip
+    assert told[-1].files == report.files_before
+    assert told[-1].seconds_left == 0
+
+
+def data_files(table: Table) -> set[str]:
+    return {p for p in names(table, "") if "/data-" in p}
+
+
+def names(table: Table, folder: str) -> set[str]:
+    folders, files = table.store.list_dir(folder)
+    found = {f"{folder}/{f}" for f in files}
+    for f in folders:
+        found |= names(table, f"{folder}/{f}".strip("/"))
+    return found
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_interrupted_job_leaves_nothing_behind(threads: int) -> None:
+    table = four_partitions()
+    before, snapshot = data_files(table), table.metadata.latest_id()
+
+    def interrupt(p: Progress) -> None:
+        if p.tasks_done >= 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.maintain.compact(full=True, threads=threads, progress=interrupt)
+    assert data_files(table) == before
+    assert table.metadata.latest_id() == snapshot
+    assert table.maintain.compact(full=True).files_before == 24
+
+
+def test_the_second_of_two_jobs_gets_a_conflict_and_its_files_are_gone() -> None:
+    table = four_partitions()
+
+    def overtaken(p: Progress) -> None:
+        if p.tasks_done == p.tasks:
+            table.maintain.compact(full=True, partitions=[{"hh": 5}])
+
+    with pytest.raises(Conflict):
+        table.maintain.compact(full=True, progress=overtaken)
+    live = {f["file_path"].rpartition("/")[2] for f in table.inspect.files().to_pylist()}
+    old = {p.rpartition("/")[2] for p in data_files(table)}
+    assert live <= old and len(old) == 24 + 4
+    assert planned(table) == {P16, P26}
+
+
+def test_postponed_rows_of_chosen_partitions_only() -> None:
+    table = a_table(bucket="-2")
+    for hour in (5, 6):
+        write(table, 1, hour, "a", checkpoint=hour)
+    report = table.maintain.compact(where="hh = 5")
+    assert {p.partition for p in report.planned} == {P15}
+    assert planned(table) >= {P16}
+    assert set(table.scan().to_arrow().column("hh").to_pylist()) == {5}
