@@ -98,6 +98,18 @@ def unnamed(store: MemoryStore) -> set[str]:
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("action", ["die_after", "fail"])
 def test_a_change_happens_as_a_whole_or_not_at_all(name: str, action: str) -> None:
+    cuts(name, action, every=5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("action", ["die", "die_after", "fail", "fail_after"])
+def test_a_change_at_every_cut(name: str, action: str) -> None:
+    cuts(name, action, every=1)
+
+
+def cuts(name: str, action: str, every: int) -> None:
     make, change = CHANGES[name]
     store = make()
     before = held(store)
@@ -105,7 +117,7 @@ def test_a_change_happens_as_a_whole_or_not_at_all(name: str, action: str) -> No
     change(counted)
     after = held(store)
     assert after != before
-    for at in range(1, counted.mutations + 1):
+    for at in range(1 + list(CHANGES).index(name) % every, counted.mutations + 1, every):
         store = make()
         try:
             change(FaultyStore(store, [Fault(action, at=at)]))

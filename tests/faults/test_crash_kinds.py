@@ -14,7 +14,7 @@ from tests.faults.kinds import KINDS
 ACTIONS = [a for a in get_args(Action) if a != "stall"]
 BY_NAME = pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
 # The changes between two cuts; all of them are the slow test below.
-STRIDE = 31
+STRIDE = 127
 
 
 def cut(kind: Kind, action: Action, at: int) -> bool:
