@@ -98,7 +98,7 @@ def unnamed(store: MemoryStore) -> set[str]:
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("action", ["die_after", "fail"])
 def test_a_change_happens_as_a_whole_or_not_at_all(name: str, action: str) -> None:
-    cuts(name, action, every=5)
+    cuts(name, action, every=9)
 
 
 @pytest.mark.slow

@@ -112,7 +112,9 @@ def orphans(store: MemoryStore) -> Iterator[str]:
             yield f.path
 
 
-@pytest.mark.parametrize("action", ["die", "die_after", "fail", "fail_after"])
+@pytest.mark.parametrize(
+    "action", ["die_after", "fail", *(pytest.param(a, marks=pytest.mark.slow) for a in ("die", "fail_after"))]
+)
 def test_a_fault_at_any_mutating_call_loses_and_doubles_nothing(action: str) -> None:
     assert TOTAL > 50
     for at in range(1, TOTAL + 1):

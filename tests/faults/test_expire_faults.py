@@ -51,7 +51,9 @@ def mutations(built: MemoryStore, options: dict[str, object]) -> int:
 
 
 @pytest.mark.parametrize("options", [OPTIONS, DECOUPLED], ids=["plain", "decoupled"])
-@pytest.mark.parametrize("action", ["die", "die_after", "fail", "fail_after"])
+@pytest.mark.parametrize(
+    "action", ["die_after", "fail", *(pytest.param(a, marks=pytest.mark.slow) for a in ("die", "fail_after"))]
+)
 def test_a_death_at_any_call_leaves_what_stays_and_the_next_run_finishes(
     built: MemoryStore, action: str, options: dict[str, object]
 ) -> None:

@@ -187,7 +187,7 @@ def test_four_processes_append_to_one_table_on_s3(s3: tuple[str, dict[str, str]]
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["append", "keys"])
 def test_eight_processes_and_a_compactor_on_s3(s3: tuple[str, dict[str, str]], kind: str) -> None:
-    warehouse, options = s3
+    warehouse, options = s3[0] + f"-{kind}", s3[1]
     make(warehouse, kind, options)
     with compactors(warehouse, "d.t", 1, options) as done:
         table = race(warehouse, "d.t", 100, options, 8, pause=0.5)

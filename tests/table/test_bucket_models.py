@@ -23,7 +23,7 @@ from shoal.table.commit import Commit
 from shoal.table.hash_assignment import Assignment, Limits, assign_together
 from shoal.table.key_index import KeyIndex, Keys, fingerprints
 
-SEEDS = range(12)
+SEEDS = range(5)
 
 
 class JavaHashMap:
