@@ -132,6 +132,8 @@ def test_work_beside_the_main_thread_gives_its_error_back():
 
 def test_ctrl_c_cancels_the_work_and_does_not_wait_for_it(monkeypatch):
     monkeypatch.setattr(interrupt, "_GRACE_S", 0.01)
+    # tests that a shell runs in its background are born deaf to Ctrl-C
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
     started, over, cancelled = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -144,8 +146,11 @@ def test_ctrl_c_cancels_the_work_and_does_not_wait_for_it(monkeypatch):
 
     presser = threading.Thread(target=press)
     presser.start()
-    with pytest.raises(KeyboardInterrupt):
-        interrupt.interruptible(work, cancelled.set)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.interruptible(work, cancelled.set)
+    finally:
+        signal.signal(signal.SIGINT, old)
     presser.join()
     assert cancelled.is_set() and interrupt._busy
     over.set()
