@@ -9,6 +9,7 @@ index over one key of a map has a row for each row of the file; a key that no ro
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -161,7 +162,7 @@ class IndexWriter:
         return container({n: {k: found[n][k] for k in java_table.names_put(found[n])} for n in columns})
 
 
-class _Part:
+class _Part(ABC):
     """One index in the making."""
 
     def __init__(self, spec: IndexSpec) -> None:
@@ -185,8 +186,9 @@ class _Part:
     def encode(self) -> bytes | None:
         return self.index() if self._seen or self.spec.key is None else None
 
+    @abstractmethod
     def index(self) -> bytes:
-        raise NotImplementedError
+        """The index of what was taken in."""
 
     def number(self, name: str, default: int, least: int, most: int = 2**31 - 1) -> int:
         given = self.spec.params.get(name, str(default)).strip()

@@ -104,17 +104,8 @@ def router_of(table: Table, newest: Newest, budget: Budget, *, overwrite: bool =
     return PostponeRouter(table)
 
 
-class FixedRouter:
-    """A bucket by the hash of the bucket key."""
-
-    def __init__(self, table: Table, count: int) -> None:
-        self._table = table
-        self._count = count
-
-    def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
-        partitions, codes = partitions_of(self._table, rows)
-        bucket = fixed_buckets(self._table, rows, self._count)
-        return rows, groups_of(partitions, codes, bucket, [self._count] * len(partitions))
+class Memoryless:
+    """A router that has nothing to commit besides rows."""
 
     def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
         return {}
@@ -127,6 +118,19 @@ class FixedRouter:
 
     def close(self) -> None:
         pass
+
+
+class FixedRouter(Memoryless):
+    """A bucket by the hash of the bucket key."""
+
+    def __init__(self, table: Table, count: int) -> None:
+        self._table = table
+        self._count = count
+
+    def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
+        partitions, codes = partitions_of(self._table, rows)
+        bucket = fixed_buckets(self._table, rows, self._count)
+        return rows, groups_of(partitions, codes, bucket, [self._count] * len(partitions))
 
 
 class UnawareRouter(FixedRouter):

@@ -18,7 +18,7 @@ import numpy as np
 from shoal.errors import BadRequest, Unsupported
 from shoal.lsm.merge import DELETE, KIND, SEQUENCE, UPDATE_BEFORE, merge_unsorted
 from shoal.options import Options
-from shoal.table.buckets import Group, Indexes, Newest, Place, fixed_buckets, groups_of, partitions_of
+from shoal.table.buckets import Group, Memoryless, Newest, fixed_buckets, groups_of, partitions_of
 from shoal.table.new_files import NewFiles
 from shoal.table.postponed import POSTPONED
 
@@ -80,23 +80,7 @@ def postponed_batches(table: Table, rows: pa.Table, group: Group) -> Iterator[pa
     yield from part.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
 
-class _Memoryless:
-    """A router that has nothing to commit besides rows."""
-
-    def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
-        return {}
-
-    def committed(self) -> None:
-        pass
-
-    def forget(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class PostponeRouter(_Memoryless):
+class PostponeRouter(Memoryless):
     """Every row to the postponed bucket of its partition."""
 
     def __init__(self, table: Table) -> None:
@@ -108,7 +92,7 @@ class PostponeRouter(_Memoryless):
         return rows, groups_of(partitions, codes, bucket, [POSTPONED] * len(partitions))
 
 
-class CountedRouter(_Memoryless):
+class CountedRouter(Memoryless):
     """Rows to real buckets, whose number each partition has been given."""
 
     def __init__(self, table: Table, counts: Mapping[bytes, int]) -> None:
@@ -122,7 +106,7 @@ class CountedRouter(_Memoryless):
         return rows, groups_of(partitions, codes, bucket, totals)
 
 
-class RealBucketRouter(_Memoryless):
+class RealBucketRouter(Memoryless):
     """Rows to real buckets, by the number that their partition has or gets.
 
     `overwrite`: postponed rows are about to go, and do not count.

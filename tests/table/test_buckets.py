@@ -16,7 +16,6 @@ from shoal.errors import BadRequest, StorageFailed
 from shoal.format.hashing import row_hashes
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm.rolling import RollingWriter
-from shoal.option_table import lookup
 from shoal.store.memory import MemoryStore
 from shoal.table.commit import Commit
 from shoal.table.write import Write
@@ -24,13 +23,6 @@ from tests.table.bucket_truth import placed
 
 TRUTH: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "buckets.json").read_text())
 ARROW = {"INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string()}
-
-
-lookup_engine = lookup("merge-engine")
-needs_engines = pytest.mark.skipif(
-    lookup_engine is None or not lookup_engine.honoured, reason="other merge engines are not written yet"
-)
-OTHER_ENGINES = {n for n, t in TRUTH.items() if "merge-engine" in t["options"]}
 
 
 def memory_lake() -> Lake:
@@ -49,7 +41,7 @@ def rows_of(t: dict[str, Any], commit: dict[str, Any]) -> pa.Table:
     return pa.table([pa.array(c, ARROW[t["columns"][n]]) for n, c in zip(names, zip(*commit["rows"]))], names)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=needs_engines if n in OTHER_ENGINES else ()) for n in TRUTH])
+@pytest.mark.parametrize("name", TRUTH)
 def test_rows_lie_where_java_puts_them(name: str) -> None:
     t = TRUTH[name]
     table = create(t)
@@ -207,7 +199,6 @@ def test_a_new_partition_gets_buckets_for_its_rows(options: dict[str, str], coun
     assert table_rows(table) == sorted(rows)
 
 
-@needs_engines
 def test_postponed_deletes_are_refused_when_the_merge_would() -> None:
     t = TRUTH["late"]
     table = create({**t, "options": {**t["options"], "merge-engine": "partial-update"}})

@@ -14,14 +14,9 @@ from commits import lake, snapshots
 from options_truth import opened, rows
 
 from shoal.errors import BadRequest, Conflict
-from shoal.options import lookup
 from shoal.store.memory import MemoryStore
 from shoal.table.table import Table
 
-engine = lookup("merge-engine")
-needs_engines = pytest.mark.skipif(
-    engine is None or not engine.honoured, reason="other merge engines are not written yet"
-)
 SCHEMA = pa.schema([("p", pa.string()), ("k", pa.int32()), ("v", pa.int64()), ("n", pa.int32())])
 Row = dict[str, Any]
 
@@ -187,9 +182,7 @@ def _files(store: MemoryStore) -> list[str]:
 
 
 # without dd: there rows of two writers stand side by side for a read, and one after the other for a compaction
-@pytest.mark.parametrize(
-    "table", ["seqf", "dv", "ig", "mb", *(pytest.param(t, marks=needs_engines) for t in ("agg", "pu", "fr"))]
-)
+@pytest.mark.parametrize("table", ["seqf", "dv", "ig", "mb", "agg", "pu", "fr"])
 def test_every_engine_gives_what_a_merging_read_gives(
     unpacked: Callable[[str], Path], tmp_path: Path, table: str
 ) -> None:
