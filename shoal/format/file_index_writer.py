@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -172,7 +172,10 @@ class _Part(ABC):
 
     @classmethod
     def of(cls, spec: IndexSpec) -> _Part:
-        return {"bloom-filter": _Bloom, "bitmap": _Bitmap, "bsi": _Bsi, "range-bitmap": _Range}[spec.kind](spec)
+        kinds: dict[str, Callable[[IndexSpec], _Part]] = {
+            "bloom-filter": _Bloom, "bitmap": _Bitmap, "bsi": _Bsi, "range-bitmap": _Range,
+        }  # fmt: skip
+        return kinds[spec.kind](spec)
 
     def add(self, column: pa.Array) -> None:
         s = self.spec
