@@ -60,9 +60,7 @@ def add(w: Any, batch: pa.RecordBatch) -> None:
 
 def make(folder: str, options: dict[str, str], budget: int, count: int, runs: int) -> None:
     rng, pool = np.random.default_rng(7), letters(64 << 20)
-    table = created(
-        shoal.open(folder, memory=budget), {"write-only": "true", "write-buffer-size": "2 gb", **options}
-    )
+    table = created(shoal.open(folder, memory=budget), {"write-only": "true", "write-buffer-size": "2 gb", **options})
     each = count // runs
     for _ in range(runs):
         keys = np.sort(rng.choice(2 * count, each, replace=False))
