@@ -6,7 +6,7 @@ diagnoses, forecasts and the timeline don't ask which. Everything in it is a num
 itself; nothing in it is a judgement.
 
 Invariants: steps ascend by snapshot id; `flows` has a row only for steps that are here; `start` plus the flows up to a
-snapshot is the state after it (`observed` says where this holds); what could not be seen is a `Gap`, never a zero.
+snapshot is the state after it, up to the first missing id or broken identity; what could not be seen is a `Gap`, never a zero.
 """
 
 from __future__ import annotations
@@ -104,9 +104,11 @@ class Event:
 class Window:
     """Consecutive snapshots of one table with what each did, oldest first.
 
-    `flows`: one row per snapshot x class x partition x bucket x level x change, columns of `FLOWS`.
-    `start`: files, bytes and rows by partition, bucket, level before the first step, columns of `STATE`; None when they
-    could not be read, so that stocks are unknown and only flows count.
+    `flows`: one row per snapshot x class x partition x bucket x level x change, columns of `flow_fields()`; an upgrade
+    has two, what leaves its old level and what comes to the new one.
+    `start`: files, bytes and rows by partition, bucket, level before the step `start_before` (None: before the first
+    step), columns of `state_fields()`; None when they could not be read, so that stocks are unknown and only flows
+    count. Steps before `start_before` lie behind a gap or a resync: they too have flows only.
     """
 
     table: str  # its address
@@ -119,6 +121,9 @@ class Window:
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)  # where a number comes from when not from this window
+    start_before: int | None = None  # the snapshot whose state before it `start` is
+    # Metadata files, by the words of sample.METADATA, that the first step names but that were written before it.
+    inherited: Mapping[str, Count] = field(default_factory=dict)
 
     @property
     def schema(self) -> SchemaFacts | None:
@@ -127,14 +132,18 @@ class Window:
 
 
 def flow_fields() -> pa.Schema:
-    """Columns of `Window.flows`. Partition is text (`dt=2024-05-01/`), sequence numbers are null for removals."""
+    """Columns of `Window.flows`. Partition is text (`dt=2024-05-01/`), sequence numbers are null for removals.
+
+    `extras` counts the files beside the data files (indexes), `small` the files under target size times
+    `compaction.small-file-ratio`, as the newest schema had them when the row was made.
+    """
     import pyarrow as pa
 
     return pa.schema([
         ("snapshot", pa.int64()), ("class", pa.string()), ("change", pa.int8()), ("partition", pa.string()),
         ("bucket", pa.int32()), ("total_buckets", pa.int32()), ("level", pa.int32()), ("files", pa.int64()),
         ("bytes", pa.int64()), ("rows", pa.int64()), ("deleted_rows", pa.int64()), ("min_sequence", pa.int64()),
-        ("max_sequence", pa.int64()), ("extras", pa.int64()), ("largest", pa.int64()),
+        ("max_sequence", pa.int64()), ("extras", pa.int64()), ("largest", pa.int64()), ("small", pa.int64()),
     ])  # fmt: skip
 
 
@@ -145,4 +154,5 @@ def state_fields() -> pa.Schema:
     return pa.schema([
         ("partition", pa.string()), ("bucket", pa.int32()), ("total_buckets", pa.int32()), ("level", pa.int32()),
         ("files", pa.int64()), ("bytes", pa.int64()), ("rows", pa.int64()), ("max_sequence", pa.int64()),
+        ("extras", pa.int64()), ("small", pa.int64()),
     ])  # fmt: skip
