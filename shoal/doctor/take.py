@@ -52,6 +52,10 @@ def _no_mark(_: int) -> Mark | None:
     return None
 
 
+def _nowhere(_: bytes) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """Where earlier looks ended: what the next one goes on from. `mark_of` tells older snapshots by their id."""
@@ -96,6 +100,8 @@ class _Look:
         self.notes: dict[str, str] = {}
         self.partial = False
         self.after: Mark | None = None
+        self._text: Callable[[bytes], str] = _nowhere
+        self._small = 0
         self._stands: Snapshot | None = None  # the snapshot that the first step follows, when it is there
 
     def window(self, name: str, since: int | None) -> Window:
@@ -108,7 +114,8 @@ class _Look:
         steps, entries = self.walk.finish()
         self.gaps += self._lost()
         schemas = schema_facts(self.reader, self.known.schemas)
-        flows = flows_of(entries, self._partition_text())
+        self._know(schemas)
+        flows = flows_of(entries, self._text, self._small)
         start, flows = self._states(state, steps, flows)
         newest = steps[-1].snapshot if steps else self._stands
         stock, cut = stock_of(self.reader, self.store, newest, self.clock)
@@ -118,6 +125,7 @@ class _Look:
         return Window(
             self.store.uri, name, tuple(map(facts, steps)), flows, start, schemas, stock(self.partial), self.after,
             tuple(sorted(self.gaps, key=lambda g: g.first)), tuple(self.events), self.notes,
+            inherited=self.walk.inherited,
         )  # fmt: skip
 
     def _event(self, kind: str, what: str, snapshot: int | None = None) -> None:
@@ -287,21 +295,29 @@ class _Look:
             self.partial = True
             return None
         try:
-            return state_of(self.reader.live_in(metas), self._partition_text())
+            return state_of(self.reader.live_in(metas), self._text, self._small)
         except ShoalError as err:
             if not vanished(err):
                 raise
             self.notes["start"] = err.message
             return None
 
-    def _partition_text(self) -> Callable[[bytes], str]:
-        newest = self.reader.latest_schema_id()
-        schema = None if newest is None else self.reader.schema(newest)
-        if schema is None or not schema.partition_fields:
-            return lambda _: ""
+    def _know(self, schemas: tuple[SchemaFacts, ...]) -> None:
+        """What the newest schema says of partitions and of small files."""
+        if not schemas:
+            return
+        schema = self.reader.schema(schemas[-1].id)
         options = Options(schema.options, strict=False)
-        default, legacy = str(options.get("partition.default-name")), bool(options.get("partition.legacy-name"))
-        return lambda p: paths.partition_path(schema.partition_fields, p, default, legacy)
+        self._small = small_size(schemas[-1])
+        if schema.partition_fields:
+            default, legacy = str(options.get("partition.default-name")), bool(options.get("partition.legacy-name"))
+            self._text = lambda p: paths.partition_path(schema.partition_fields, p, default, legacy)
+
+
+def small_size(schema: SchemaFacts) -> int:
+    """Files below this size are small: compaction does not leave them alone."""
+    options = Options(schema.options, strict=False)
+    return int(options.target_file_size(bool(schema.primary_keys)) * options.small_file_ratio)
 
 
 def mark_of(snap: Snapshot) -> Mark:
@@ -341,7 +357,7 @@ def _texts(column: pa.ChunkedArray, text: Callable[[bytes], str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(coded.indices, words).cast(pa.string())
 
 
-def flows_of(entries: pa.Table, text: Callable[[bytes], str]) -> pa.Table:
+def flows_of(entries: pa.Table, text: Callable[[bytes], str], small: int) -> pa.Table:
     """Classified entries summed by snapshot, class, change, partition, bucket and level."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -359,19 +375,21 @@ def flows_of(entries: pa.Table, text: Callable[[bytes], str]) -> pa.Table:
         "min_sequence": pc.if_else(gone, null, entries.column("min_sequence")),
         "max_sequence": pc.if_else(gone, null, entries.column("max_sequence")),
         "extras": entries.column("extras").cast(pa.int64()),
+        "small": pc.less(entries.column("file_size"), small).cast(pa.int64()),
     }
     keys = ["snapshot", "class", "change", "partition", "bucket", "total_buckets", "level"]
     table = pa.table(columns).group_by(keys, use_threads=False)
     sums = table.aggregate([
         ("size", "count"), ("size", "sum"), ("rows", "sum"), ("deleted_rows", "sum"), ("min_sequence", "min"),
-        ("max_sequence", "max"), ("extras", "sum"), ("size", "max"),
+        ("max_sequence", "max"), ("extras", "sum"), ("size", "max"), ("small", "sum"),
     ])  # fmt: skip
     return in_order(sums.rename_columns(fields.names).cast(fields))
 
 
-def state_of(live: pa.Table, text: Callable[[bytes], str]) -> pa.Table:
+def state_of(live: pa.Table, text: Callable[[bytes], str], small: int) -> pa.Table:
     """Live entries summed by partition, bucket and level."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     fields = state_fields()
     if not live.num_rows:
@@ -380,8 +398,11 @@ def state_of(live: pa.Table, text: Callable[[bytes], str]) -> pa.Table:
         n: live.column(n) for n in ("bucket", "total_buckets", "level", "file_size", "row_count", "max_sequence")
     }
     columns["partition"] = _texts(live.column("partition"), text)
+    columns["extras"] = pc.coalesce(pc.list_value_length(live.column("extra_files")), 0)
+    columns["small"] = pc.less(live.column("file_size"), small).cast(pa.int64())
     keys = ["partition", "bucket", "total_buckets", "level"]
     sums = pa.table(columns).group_by(keys, use_threads=False).aggregate([
         ("file_size", "count"), ("file_size", "sum"), ("row_count", "sum"), ("max_sequence", "max"),
+        ("extras", "sum"), ("small", "sum"),
     ])  # fmt: skip
     return sums.rename_columns(fields.names).cast(fields).sort_by([(k, "ascending") for k in keys]).combine_chunks()

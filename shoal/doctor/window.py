@@ -12,6 +12,7 @@ not be seen is a `Gap`, never a zero.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -159,9 +160,11 @@ class Event:
 class Window:
     """Consecutive snapshots of one table with what each did, oldest first.
 
-    `flows`: one row per snapshot x class x partition x bucket x level x change, columns of `FLOWS`.
-    `start`: files, bytes and rows by partition, bucket, level before the first step, columns of `STATE`; None when they
-    could not be read, so that stocks are unknown and only flows count.
+    `flows`: one row per snapshot x class x partition x bucket x level x change, columns of `flow_fields()`; an upgrade
+    has two, what leaves its old level and what comes to the new one.
+    `start`: files, bytes and rows by partition, bucket, level before the step `start_before` (None: before the first
+    step), columns of `state_fields()`; None when they could not be read, so that stocks are unknown and only flows
+    count. Steps before `start_before` lie behind a gap or a resync: they too have flows only.
     """
 
     table: str  # its address
@@ -175,6 +178,9 @@ class Window:
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)  # where a number comes from when not from this window
+    start_before: int | None = None  # the snapshot whose state before it `start` is
+    # Metadata files, by the words of sample.METADATA, that the first step names but that were written before it.
+    inherited: Mapping[str, Count] = field(default_factory=dict)
 
     @property
     def schema(self) -> SchemaFacts | None:
@@ -194,14 +200,18 @@ class Window:
 
 
 def flow_fields() -> pa.Schema:
-    """Columns of `Window.flows`. Partition is text (`dt=2024-05-01/`), sequence numbers are null for removals."""
+    """Columns of `Window.flows`. Partition is text (`dt=2024-05-01/`), sequence numbers are null for removals.
+
+    `extras` counts the files beside the data files (indexes), `small` the files under target size times
+    `compaction.small-file-ratio`, as the newest schema had them when the row was made.
+    """
     import pyarrow as pa
 
     return pa.schema([
         ("snapshot", pa.int64()), ("class", pa.string()), ("change", pa.int8()), ("partition", pa.string()),
         ("bucket", pa.int32()), ("total_buckets", pa.int32()), ("level", pa.int32()), ("files", pa.int64()),
         ("bytes", pa.int64()), ("rows", pa.int64()), ("deleted_rows", pa.int64()), ("min_sequence", pa.int64()),
-        ("max_sequence", pa.int64()), ("extras", pa.int64()), ("largest", pa.int64()),
+        ("max_sequence", pa.int64()), ("extras", pa.int64()), ("largest", pa.int64()), ("small", pa.int64()),
     ])  # fmt: skip
 
 
@@ -212,10 +222,12 @@ def state_fields() -> pa.Schema:
     return pa.schema([
         ("partition", pa.string()), ("bucket", pa.int32()), ("total_buckets", pa.int32()), ("level", pa.int32()),
         ("files", pa.int64()), ("bytes", pa.int64()), ("rows", pa.int64()), ("max_sequence", pa.int64()),
+        ("extras", pa.int64()), ("small", pa.int64()),
     ])  # fmt: skip
 
 
 _CELL = ("partition", "bucket", "total_buckets", "level")
+_SUMMED = ("files", "bytes", "rows", "extras", "small")
 
 
 def advance(state: pa.Table, flows: pa.Table) -> pa.Table:
@@ -230,12 +242,12 @@ def advance(state: pa.Table, flows: pa.Table) -> pa.Table:
     change = moved.column("change").cast(pa.int64())
     parts = [state]
     if moved.num_rows:
-        signed = {n: pc.multiply(moved.column(n), change) for n in ("files", "bytes", "rows")}
+        signed = {n: pc.multiply(moved.column(n), change) for n in _SUMMED}
         columns = [signed[n] if n in signed else moved.column(n) for n in state_fields().names]
         parts.append(pa.table(columns, state_fields()))
     table = pa.concat_tables(parts).group_by(list(_CELL), use_threads=False)
-    sums = table.aggregate([("files", "sum"), ("bytes", "sum"), ("rows", "sum"), ("max_sequence", "max")])
-    sums = sums.rename_columns([*_CELL, "files", "bytes", "rows", "max_sequence"]).cast(state_fields())
+    sums = table.aggregate([*((n, "sum") for n in _SUMMED), ("max_sequence", "max")])
+    sums = sums.rename_columns([*_CELL, *_SUMMED, "max_sequence"]).select(state_fields().names).cast(state_fields())
     held = sums.filter(pc.not_equal(sums.column("files"), 0))
     return held.sort_by([(n, "ascending") for n in _CELL]).combine_chunks()
 
@@ -245,29 +257,23 @@ def difference(actual: pa.Table, told: pa.Table, snapshot: int) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    counts = ("files", "bytes", "rows")
     minus = told.select(_CELL)
-    for n in counts:
+    for n in _SUMMED:
         minus = minus.append_column(n, pc.negate(told.column(n)))
-    minus = minus.append_column("max_sequence", pa.nulls(told.num_rows, pa.int64()))
+    minus = minus.append_column("max_sequence", pa.nulls(told.num_rows, pa.int64())).select(actual.column_names)
     both = pa.concat_tables([actual, minus]).group_by(list(_CELL), use_threads=False)
-    sums = both.aggregate([*((n, "sum") for n in counts), ("max_sequence", "max")])
-    sums = sums.rename_columns([*_CELL, *counts, "max_sequence"])
-    parts = []
+    sums = both.aggregate([*((n, "sum") for n in _SUMMED), ("max_sequence", "max")])
+    sums = sums.rename_columns([*_CELL, *_SUMMED, "max_sequence"])
+    count = sums.num_rows
+    zero, null = pa.repeat(0, count), pa.nulls(count, pa.int64())
+    fields, parts = flow_fields(), []
     for sign in (1, -1):  # a cell may have gained files and lost bytes: then both rows tell of it
-        found = [pc.max_element_wise(pc.multiply(sums.column(n), sign), 0) for n in counts]
-        some = pc.greater(pc.add(pc.add(found[0], found[1]), found[2]), 0)
-        known: dict[str, object] = dict(zip(counts, found))
-        known |= {n: sums.column(n) for n in _CELL}
-        known |= {
-            "snapshot": pa.repeat(snapshot, sums.num_rows), "class": pa.repeat(UNSEEN, sums.num_rows),
-            "change": pa.repeat(sign, sums.num_rows), "max_sequence": sums.column("max_sequence"),
-        }  # fmt: skip
-        zero, null = pa.repeat(0, sums.num_rows), pa.nulls(sums.num_rows, pa.int64())
-        rest = {"deleted_rows": zero, "extras": zero, "largest": zero, "min_sequence": null}
-        fields = flow_fields()
-        columns = [known.get(n, rest.get(n)) for n in fields.names]
-        parts.append(pa.table(columns, fields.names).cast(fields).filter(some))
+        known = {n: pc.max_element_wise(pc.multiply(sums.column(n), sign), 0) for n in _SUMMED}
+        some = pc.greater(functools.reduce(pc.add, known.values()), 0)
+        known |= {n: sums.column(n) for n in (*_CELL, "max_sequence")}
+        known |= {"snapshot": pa.repeat(snapshot, count), "class": pa.repeat(UNSEEN, count)}
+        known |= {"change": pa.repeat(sign, count), "deleted_rows": zero, "largest": zero, "min_sequence": null}
+        parts.append(pa.table([known[n] for n in fields.names], fields.names).cast(fields).filter(some))
     return in_order(pa.concat_tables(parts))
 
 
