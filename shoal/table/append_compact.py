@@ -29,6 +29,7 @@ from shoal.table.new_files import NewFiles
 from shoal.table.row_tracking import STORED, TRACKED
 from shoal.table.runs import BucketFiles
 from shoal.table.staged import BucketChanges
+from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -277,9 +278,9 @@ def _arrival(group: Files) -> Files:
 
 def result_of(task: Task) -> TaskResult:
     """Carry a task out, for a job."""
-    done = carry_out(task)
+    done = task.at.table.metrics.compaction.run(lambda: carry_out(task))
     changes = BucketChanges(
         task.at.partition, task.at.bucket, task.total_buckets, compact_before=done.before, compact_after=done.after,
         compact_new_indexes=done.new_indexes, compact_deleted_indexes=done.deleted_indexes,
     )  # fmt: skip
-    return TaskResult(changes, (done,))
+    return TaskResult(changes, (done,), (BucketSizes(0, 0, done.input_bytes, done.output_bytes),))

@@ -14,7 +14,7 @@ from shoal.format.datafile import DataFile
 from shoal.format.snapshot import Snapshot
 from shoal.options import check
 from shoal.table.commit import Commit
-from shoal.table.compact import TaskResult
+from shoal.table.compact import Compacted, TaskResult
 from shoal.table.compact_choice import Choice
 from shoal.table.compact_job import Progress, Sized, bucket_tasks, publish, run_all, run_bucket
 from shoal.table.new_files import NewFiles, new_uuid
@@ -46,6 +46,32 @@ class PlannedBucket:
 
 
 @dataclass(frozen=True, slots=True)
+class DoneCompaction:
+    """One compaction of one bucket: files in and out, bytes of what was rewritten, and how long it took."""
+
+    partition: str
+    bucket: int
+    output_level: int
+    reason: str
+    inputs: int
+    outputs: int
+    input_bytes: int
+    output_bytes: int
+    bytes_read: int
+    bytes_written: int
+    fresh_bytes: int
+    seconds: float
+
+    @property
+    def write_amplification(self) -> float | None:
+        """Bytes written for each byte that was not on the output level yet; None where all of them were."""
+        return self.bytes_written / self.fresh_bytes if self.fresh_bytes else None
+
+    def to_dict(self) -> dict[str, object]:
+        return {**{n: getattr(self, n) for n in self.__slots__}, "write_amplification": self.write_amplification}
+
+
+@dataclass(frozen=True, slots=True)
 class CompactionReport:
     """What a compaction did, or (`snapshot` None) would do."""
 
@@ -58,6 +84,13 @@ class CompactionReport:
     seconds: float = 0.0
     snapshot: int | None = None
     upkeep: Upkeep | None = None
+    compactions: tuple[DoneCompaction, ...] = ()
+
+    @property
+    def write_amplification(self) -> float | None:
+        """That of all compactions together."""
+        fresh = sum(c.fresh_bytes for c in self.compactions)
+        return sum(c.bytes_written for c in self.compactions) / fresh if fresh else None
 
     def __str__(self) -> str:
         if not self.planned:
@@ -68,10 +101,13 @@ class CompactionReport:
         return (
             f"{self.table}: snapshot {self.snapshot}, {self.files_before:,} files became {self.files_after:,} in "
             f"{len(self.planned):,} buckets, {self.bytes_read:,} bytes read, {self.bytes_written:,} written"
+            + ("" if (more := self.write_amplification) is None else f", write amplification {more:.2f}")
         )
 
     def to_dict(self) -> dict[str, object]:
-        out = {n: getattr(self, n) for n in self.__slots__ if n not in ("planned", "upkeep")}
+        out = {n: getattr(self, n) for n in self.__slots__ if n not in ("planned", "upkeep", "compactions")}
+        out["write_amplification"] = self.write_amplification
+        out["compactions"] = [c.to_dict() for c in self.compactions]
         out["planned"] = [{n: getattr(p, n) for n in p.__slots__} for p in self.planned]
         out["upkeep"] = None if self.upkeep is None else self.upkeep.to_dict()
         return out
@@ -119,16 +155,18 @@ class Maintain:
         if newest is None:
             return CompactionReport(table.name, ())
         live = choice.of(table, table.metadata.live(newest))
-        job = _bucket_job if table.primary_key else _append_job
-        tasks, planned, run = job(table, newest, live, full, threads)
+        of = _bucket_job if table.primary_key else _append_job
+        tasks, planned, run = of(table, newest, live, full, threads)
         if dry_run or not tasks:
             return CompactionReport(table.name, planned)
+        job = table.metrics.compaction.job()
         sizes = [Sized(p.files, p.bytes) for p in planned]
         results = run_all(
             tasks, sizes, run, lambda changes: commit.abort(Staged(tuple(changes), newest.id)), table.clock.monotonic,
             threads=threads, tell=progress,
         )  # fmt: skip
         committed = publish(table, commit, newest, results, checkpoint)
+        job.add(s for r in results for s in r.sizes)
         done, changes = [d for r in results for d in r.done], [r.changes for r in results if r.changes is not None]
         if committed is None:
             return CompactionReport(table.name, planned)
@@ -142,6 +180,9 @@ class Maintain:
             seconds=sum(r.seconds for r in done),
             snapshot=committed.snapshots[-1],
             upkeep=committed.upkeep,
+            compactions=tuple(
+                done_compaction(p.partition, p.bucket, d) for p, r in zip(planned, results) for d in r.done
+            ),
         )
 
     def compact_manifest(self) -> int | None:
@@ -215,6 +256,14 @@ def _append_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, thre
     tasks = tuple(tasks_of(table, newest, live, full=full))
     planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.reason) for t in tasks)
     return tasks, planned, result_of
+
+
+def done_compaction(partition: str, bucket: int, c: Compacted) -> DoneCompaction:
+    """What is reported of a compaction."""
+    return DoneCompaction(
+        partition, bucket, c.output_level, c.reason, len(c.before), len(c.after), c.input_bytes, c.output_bytes,
+        c.bytes_read, c.bytes_written, c.fresh_bytes, c.seconds,
+    )  # fmt: skip
 
 
 def _planned(
