@@ -220,7 +220,7 @@ COMMANDS = (
         "shoal compact run -w /data/warehouse shop.orders --dry-run\n"
         "shoal compact run -w /data/warehouse shop.orders --full\n"
         "shoal compact run -w /data shop.orders --where \"dt < '2026-11-01'\"\n"
-        "shoal compact run -w /data shop.log --order-strategy zorder --order-by day,user\n"
+        "shoal compact run -w /data d.log --order-strategy zorder --order-by day,user\n"
         "shoal compact run -w /data 'shop.*' --exclude 'shop.tmp_*' --continuous",
         _run, _arguments,
         about="Merge the files of the buckets that need it by the table's own options. Readers\n"

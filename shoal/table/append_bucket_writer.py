@@ -29,6 +29,7 @@ from shoal.table.cluster import Clustering
 from shoal.table.compact import Bucket, Compacted
 from shoal.table.pending import Pending
 from shoal.table.staged import BucketChanges, Staged, places_of
+from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +60,7 @@ class AppendBucketWriter:
         self.stale = False
         self.compactions: list[Compacted] = []
         """What compactions of this checkpoint did, for reports."""
+        self._sizes = (0, 0)  # of the last compaction
         self._policy = policy_of(table)
         self._compacts = table.options.bucket > 0 and not table.options.write_only
         self._clustering = Clustering.of(table) if self._compacts else None
@@ -75,6 +77,11 @@ class AppendBucketWriter:
     @property
     def run_count(self) -> int:
         return 0
+
+    @property
+    def sizes(self) -> BucketSizes | None:
+        """What is measured of a bucket that compacts: its last compaction, not its files, as in Java."""
+        return BucketSizes(0, 0, *self._sizes) if self._compacts else None
 
     # ---- rows to files
 
@@ -148,22 +155,31 @@ class AppendBucketWriter:
         """Start the compaction that the bucket needs, if any and if none is running."""
         if not self._compacts or self._running is not None:
             return
+        task = self._next_task(full=full)
+        if task is not None:
+
+            def work() -> Compacted:
+                done = carry_out(task, budget)
+                self._sizes = done.input_bytes, done.output_bytes
+                return done
+
+            self._running = self.table.metrics.compaction.submit(scheduler, work)
+
+    def _next_task(self, *, full: bool) -> Task | None:
+        """What is due. Files that are taken in order leave the queue; what is clustered stays until it is done."""
         if self._clustering is not None:
-            work = self._clustering.task(self.at, self._queue, self.total_buckets, self._vectors, full=full)
-            if work is not None:
-                self._running = scheduler.submit(lambda: carry_out(work, budget))
-            return
+            return self._clustering.task(self.at, self._queue, self.total_buckets, self._vectors, full=full)
         if full:
             files = pick_full(self._queue, self._policy, self._vectors.index_of)
             if files is None:
-                return
+                return None
             self._queue = ()
         else:
             files, self._queue = pick_next(self._queue, self._policy)
-        if files:
-            reason = "full compaction was asked for" if full else f"{len(files)} neighbouring files"
-            task = Task(self.at, files, self.total_buckets, reason, self._vectors)
-            self._running = scheduler.submit(lambda: carry_out(task))
+        if not files:
+            return None
+        reason = "full compaction was asked for" if full else f"{len(files)} neighbouring files"
+        return Task(self.at, files, self.total_buckets, reason, self._vectors)
 
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""

@@ -73,7 +73,7 @@ def tasks_of(table: Table, snapshot: Snapshot, live: pa.Table, order: SortOrder)
 
 def result_of(task: Task, budget: Budget) -> TaskResult:
     """Carry a task out: the new files stand for the old ones."""
-    done = carry_out(task, budget)
+    done = task.at.table.metrics.compaction.run(lambda: carry_out(task, budget))
     changes = BucketChanges(
         task.at.partition, task.at.bucket, task.total_buckets, new_files=done.after, deleted_files=done.before,
         new_indexes=done.new_indexes, deleted_indexes=done.deleted_indexes,
