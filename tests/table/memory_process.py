@@ -13,11 +13,13 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import shoal
+from shoal.table.table import Table
 
 SCHEMA = pa.schema(
     [pa.field("k", pa.int64(), False), ("a", pa.int64()), ("b", pa.float64()), ("s", pa.string()), ("t", pa.string())]
