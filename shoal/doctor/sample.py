@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from shoal.errors import Corrupt, NotFound, ShoalError
 from shoal.format import paths
+from shoal.format.compacted_changelog import elsewhere
 from shoal.format.datafile import COMPACT, DELETE
 from shoal.format.manifest import ManifestMeta
 from shoal.format.schema import Schema
@@ -125,7 +126,7 @@ class Sample:
         left = pc.and_(pc.equal(self.entries.column("class"), UPGRADE), pc.equal(self.entries.column("change"), -1))
         keys = ["snapshot", "class", "partition", "bucket", "level"]
         table = self.entries.filter(pc.invert(left)).group_by(keys, use_threads=False)
-        sums = table.aggregate([("file_name", "count"), ("file_size", "sum"), ("row_count", "sum")])
+        sums = table.aggregate([("files", "sum"), ("file_size", "sum"), ("row_count", "sum")])
         return sums.rename_columns([*keys, "files", "bytes", "rows"])
 
 
@@ -269,7 +270,7 @@ def _fields() -> pa.Schema:
     return pa.schema([
         ("snapshot", pa.int64()), ("class", pa.string()), ("change", pa.int8()), ("partition", pa.binary()),
         ("bucket", pa.int32()), ("level", pa.int32()), ("file_name", pa.string()), ("file_size", pa.int64()),
-        ("row_count", pa.int64()), ("extras", pa.int32()),
+        ("row_count", pa.int64()), ("extras", pa.int32()), ("files", pa.int8()),
     ])  # fmt: skip
 
 
@@ -303,6 +304,8 @@ def _classified(snap: Snapshot, batches: list[pa.RecordBatch], *, is_changelog: 
         "class": classes,
         "change": pc.if_else(gone, -1, 1),
         "extras": pc.coalesce(pc.list_value_length(table.column("extra_files")), 0),
+        # a file that changelog files share counts once
+        "files": pc.if_else(elsewhere(names), 0, 1) if is_changelog else pa.repeat(1, table.num_rows),
     }
     fields = _fields()
     return pa.table([columns[n] if n in columns else table.column(n) for n in fields.names], fields.names).cast(fields)

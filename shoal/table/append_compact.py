@@ -91,15 +91,18 @@ def policy_of(table: Table) -> AppendPolicy:
 # ---- one task
 
 
-def rewrite(at: Bucket, files: Sequence[DataFile], deletions: Deletions) -> list[DataFile]:
-    """The rows of the files, one file after the other, in new files; what is marked as deleted is left out."""
+def rewrite(at: Bucket, files: Sequence[DataFile], deletions: Deletions, *, source: int = COMPACT) -> list[DataFile]:
+    """The rows of the files, one file after the other, in new files; what is marked as deleted is left out.
+
+    With `source` APPEND they are rows that no commit has seen yet: it gives them their ids.
+    """
     table = at.table
-    tracked = table.options.row_tracking
+    tracked = table.options.row_tracking and source == COMPACT
     fields = [*table.schema.fields, *(TRACKED if tracked else ())]
     opened = BucketFiles(table, at.partition, at.bucket, fields, deletions=deletions)
     size = sum(f.file_size for f in files)
     writer = RollingWriter(
-        at.spec, source=COMPACT, first_sequence=files[0].min_sequence, expected_bytes=size,
+        at.spec, source=source, first_sequence=files[0].min_sequence, expected_bytes=size,
         columns=(*table.schema.fields, *STORED) if tracked else None,
     )  # fmt: skip
     bounds = SequenceBounds()

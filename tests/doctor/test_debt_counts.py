@@ -211,7 +211,7 @@ def synthetic(buckets: int, level0: int, options: dict[str, str] | None = None) 
         "snapshot": [s for s, _ in rows], "class": [FLUSH] * len(rows), "change": [1] * len(rows),
         "partition": [bytes(12)] * len(rows), "bucket": [b for _, b in rows], "level": [0] * len(rows),
         "file_name": [f"data-{s}-{b}" for s, b in rows], "file_size": [1000] * len(rows),
-        "row_count": [10] * len(rows), "extras": [0] * len(rows),
+        "row_count": [10] * len(rows), "extras": [0] * len(rows), "files": [1] * len(rows),
     }  # fmt: skip
     from shoal.doctor.sample import _fields
 
