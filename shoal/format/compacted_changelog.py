@@ -57,7 +57,7 @@ def slice_of(file_name: str) -> Slice | None:
     return Slice(int(bucket), own + ending, int(offset), int(length))
 
 
-def elsewhere(names: pa.ChunkedArray) -> pa.ChunkedArray:
+def elsewhere(names: pa.Array) -> pa.Array:
     """Which of the names are a stretch of a file that another name stands for."""
     import pyarrow.compute as pc
 
