@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Literal, cast
 from shoal.errors import Corrupt, ShoalError, Unsupported
 from shoal.format.compacted_changelog import FORMATS, shared_name, slice_name
 from shoal.format.data import format_of
-from shoal.format.datafile import APPEND, DataFile
+from shoal.format.datafile import DataFile
 from shoal.lsm.precommit_pick import gathered
 from shoal.store.base import Sink, Store, delete_each
-from shoal.table.append_compact import policy_of, rewrite
+from shoal.table.append_compact import policy_of
 from shoal.table.buckets import UNAWARE
-from shoal.table.compact import Bucket
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.pending import write_files
+from shoal.table.runs import BucketFiles
 from shoal.table.staged import BucketChanges, Staged
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _CHANGELOGS: tuple[tuple[Kind, str], ...] = (("changelog_files", _APPEND), ("com
 
 # Bytes that one thread reads at a time.
 _PIECE = 8 << 20
+# Rows of a batch that is read and written again.
+_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +194,12 @@ class _Work:
 
     def _joined(self, files: NewFiles, partition: bytes, group: Sequence[_At]) -> None:
         table, first = self.table, group[0]
-        at = Bucket(table, partition, first.bucket, files.spec(partition, first.bucket))
         old = [a.file for a in group]
-        written = rewrite(at, old, {}, source=APPEND)
+        opened = BucketFiles(table, partition, first.bucket, table.schema.fields)
+        size = sum(f.file_size for f in old)
+        written = write_files(
+            files.spec(partition, first.bucket), opened.batches(old, _ROWS, threads=True), old[0].min_sequence, size
+        )
         if table.options.row_tracking:
             written = [f._replace(min_sequence=0, max_sequence=f.row_count - 1) for f in written]
         made = [p for f in written for p in _places(table, partition, first.bucket, f)]
