@@ -71,6 +71,8 @@ class Kind:
     """The producer, where the stream of changes is held against the rows."""
     told_by: Literal["each checkpoint", "others", "the end"] = "each checkpoint"
     """When the stream equals the rows: after each checkpoint, after each compaction of another process, at the end."""
+    late: bool = False
+    """After a death the changes of a bucket are told when it is compacted next: not with each checkpoint."""
     reads: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -330,7 +332,8 @@ def check(kind: Kind, done: Run, what: str) -> None:
     checkpoints = [n + 1 for n, d in enumerate(kind.doings) if d in ("w", "f")]
     assert made == checkpoints[len(checkpoints) - len(made) :], what
     if kind.changelog:
-        told(kind, table, done.failed_at, what, each=kind.told_by == "each checkpoint")
+        each = kind.told_by == "each checkpoint" and not (kind.late and done.failed)
+        told(kind, table, done.failed_at, what, each=each)
 
 
 def told(
