@@ -267,7 +267,7 @@ def overwrite(subject: Subject) -> Iterator[Say]:
     source=f"{_FLINK}/sink/GlobalFullCompactionSinkWrite.java",
 )
 def walks(subject: Subject) -> Iterator[Say]:
-    if subject.options.write_only or not subject.keyed:
+    if subject.options.write_only or not subject.keyed or subject.producer == "lookup":
         return
     key = DELTA if subject.has(DELTA) else PRODUCER
     if subject.has(DELTA) or subject.producer == "full-compaction":

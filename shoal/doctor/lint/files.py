@@ -336,7 +336,11 @@ def refused(subject: Subject) -> Iterator[Say]:
     except BadRequest as err:
         said = err.message.removeprefix(f"{subject.name}: ")
         key = next((k for k in subject.settings if f"'{k}'" in said), None)
-        yield Say(f"Paimon refuses the table, or its first write: {said}", key, (err.hint,) if err.hint else ())
+        yield Say(
+            f"Paimon refuses the table, or its first write: {said}",
+            key,
+            (err.hint or "change the option or the columns that it is about",),
+        )
 
 
 # ---- commits
@@ -357,9 +361,8 @@ def locks(subject: Subject) -> Iterator[Say]:
         metastore = subject.text("metastore") or "filesystem"
         if metastore == "filesystem" and subject.on_objects and not subject.has("lock.type"):
             yield Say(
-                f"a filesystem catalog on {subject.around.store} has no lock: renames there are not atomic, and one "
-                "of two "
-                "writers may lose its commit",
+                f"'warehouse' on {subject.around.store} without 'lock.type': renames there are not atomic, and one of "
+                "two writers may lose its commit",
                 "warehouse",
                 (change,),
                 severity="info",

@@ -48,7 +48,7 @@ _PAGE = "primary-key-table/changelog-producer.md"
     "L-56",
     "warn",
     "checkpoints wait for lookups",
-    "lookup with max-concurrent-checkpoints = 1; min-pause > interval; timeout shorter than 3 intervals of lookup",
+    "lookup with max-concurrent-checkpoints = 1; min-pause > interval; timeout < interval",
     page=_PAGE,
     kinds=("table", "job"),
 )

@@ -14,7 +14,7 @@ from shoal.doctor.lint.rules import Say, rule
 from shoal.doctor.lint.subject import Setting, Subject
 from shoal.doctor.lint.words import elsewhere, near_in_meaning, removed
 from shoal.errors import BadRequest
-from shoal.option_table import lookup, nearest
+from shoal.option_table import known_mistake, lookup, nearest
 from shoal.option_values import shown
 from shoal.table.alter_options import check_reset, check_rows
 
@@ -73,11 +73,13 @@ def unknown(subject: Subject) -> Iterator[Say]:
 
 def hint(key: str) -> tuple[str, ...]:
     """What to do about an unknown key: what was meant, the nearest spelling, or the nearest meaning."""
-    if found := nearest(key):
-        return (found,)
-    if alike := near_in_meaning(key):
-        return ("did you mean " + " or ".join(f"'{k}'" for k in alike) + "?",)
-    return ("leave it out",)
+    alike, close = near_in_meaning(key, 0.75), None
+    if known_mistake(key) or not alike:
+        close = nearest(key)
+        alike = near_in_meaning(key, 0.6)
+    if close is not None:
+        return (close,)
+    return ("did you mean " + " or ".join(f"'{k}'" for k in alike) + "?",) if alike else ("leave it out",)
 
 
 @rule(

@@ -166,7 +166,7 @@ def limit(subject: Subject) -> Iterator[Say]:
     "L-37",
     "error",
     "snapshot counts",
-    "num-retained.min < 1 or > max; warn: max x checkpoint interval < time-retained",
+    "num-retained.min > max (below 1: L-04); warn: max x checkpoint interval < time-retained",
     source=_VALIDATION,
     page=_PAGE,
 )
@@ -177,13 +177,7 @@ def counts(subject: Subject) -> Iterator[Say]:
         if not any(True for _ in subject.own(low_key, high_key)):
             continue
         low_set = subject.setting(low_key)
-        if low_set is not None and low_set.key not in subject.wrong and int(low_set.value) < 1:
-            yield Say(
-                f"'{low_key}' = '{low_set.value}' must be at least 1: Paimon refuses the table",
-                low_key,
-                ("the default is 10",),
-            )
-        elif low > high:
+        if low > high:
             key = low_key if low_set is not None else high_key
             yield Say(
                 f"'{low_key}' = '{low}' is above '{high_key}' = '{high}': Paimon refuses the table",

@@ -192,28 +192,16 @@ class Seen:
 
     @cached_property
     def _state(self) -> Mapping[tuple[str, int], tuple[int, int, int, int]]:
-        """(bytes, files, rows, total buckets) of each bucket with files after the window."""
-        if self.window.start is None:
+        """(bytes, files, rows, total buckets) of each bucket that holds files after the window."""
+        end = self.window.end
+        if end is None:
             return {}
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        names = ["partition", "bucket", "total_buckets"]
-        flows = self.window.flows
-        flows = flows.filter(pc.not_equal(flows["class"], CHANGELOG)).sort_by("snapshot")
-        parts = [self.window.start.select([*names, "bytes", "files", "rows"])]
-        sign = flows["change"].cast(pa.int64())
-        signed = flows.select(names)
-        for name in ("bytes", "files", "rows"):
-            signed = signed.append_column(name, pc.multiply(flows[name], sign))
-        sums = (
-            pa.concat_tables([*parts, signed])
-            .group_by(["partition", "bucket"], use_threads=False)
-            .aggregate([("bytes", "sum"), ("files", "sum"), ("rows", "sum"), ("total_buckets", "last")])
+        sums = end.group_by(["partition", "bucket"]).aggregate(
+            [("bytes", "sum"), ("files", "sum"), ("rows", "sum"), ("total_buckets", "max")]
         )
-        columns = ("partition", "bucket", "bytes_sum", "files_sum", "rows_sum", "total_buckets_last")
+        columns = ("partition", "bucket", "bytes_sum", "files_sum", "rows_sum", "total_buckets_max")
         rows = sorted(zip(*(sums[c].to_pylist() for c in columns)))
-        return {(p, b): (size, files, count, total) for p, b, size, files, count, total in rows if files > 0}
+        return {(p, b): (size, files, count, total) for p, b, size, files, count, total in rows}
 
 
 def _median(values: Any) -> float | None:  # Any: an Arrow array of numbers

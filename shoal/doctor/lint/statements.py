@@ -33,7 +33,13 @@ NOT_PAIMON = statement_rule(
 SYSTEM_TABLE = statement_rule(
     "L-68", "error", "system table or column unknown", "t$name, sys.name or a column does not exist", page=_TABLES,
 )  # fmt: skip
-UNREADABLE = statement_rule("L-69", "error", "text without an end", "a quote, comment or bracket is never closed")
+UNREADABLE = statement_rule(
+    "L-69",
+    "error",
+    "text that cannot be read",
+    "a quote or comment is never closed, or a line is no setting",
+    page="flink/sql-ddl.md",
+)
 
 _COLUMNS = {
     "snapshots": system_columns.SNAPSHOTS, "files": system_columns.FILES, "manifests": system_columns.MANIFESTS,
@@ -123,7 +129,7 @@ def call(file: str, tokens: Sequence[Token], engine: str | None) -> Iterator[Say
                 place=place_of(file, argument),
             )
     for part in named:
-        if part[0].kind == "word" and part[0].text.lower() == "table" and engine != "spark":
+        if part[0].kind == "word" and part[0].text.lower() == "table" and "flink" in found:
             yield Say(
                 f"sys.{name}: the argument is written `table` in Flink, since TABLE is a word of its SQL",
                 f"{name}.table",

@@ -183,17 +183,17 @@ def _by_tokens() -> tuple[tuple[str, frozenset[str]], ...]:
     return tuple((k, _tokens(k)) for k, spec in all_options().items() if not spec.patterned)
 
 
-def near_in_meaning(key: str) -> list[str]:
-    """Options that share most words with a key, the nearest first.
+def near_in_meaning(key: str, least: float) -> list[str]:
+    """Options that share at least that part of their words with a key, the nearest first.
 
-    >>> near_in_meaning("snapshot.retention.time")[0]
+    >>> near_in_meaning("snapshot.retention.time", 0.7)[0]
     'snapshot.time-retained'
     """
     own = _tokens(key)
     scored = []
     for name, words in _by_tokens():
         score = len(own & words) / len(own | words)
-        if score >= 0.6:
+        if score >= least:
             scored.append((-score, len(name), name))
     return [name for _, _, name in sorted(scored)[:2]]
 
