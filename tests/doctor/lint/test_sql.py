@@ -49,6 +49,7 @@ def test_options_are_found_wherever_they_are_written(sql):
         "CREATE TABLE t (k INT) WITH ('connector'='kafka', 'format'='json', 'properties.bootstrap.servers'='x')",
         "CREATE TABLE t (k INT) USING parquet OPTIONS ('compression'='x')",
         "CREATE CATALOG h WITH ('type'='hive', 'hive-conf-dir'='/x')",
+        "CREATE CATALOG p WITH ('type'='paimon', 'warehouse'='/w', 'metastore'='filesystem', 'table-default.bucket'='1')",
         "SELECT 'CREATE TABLE t (k INT) WITH (''bucket''=''0'')' FROM t",
         "-- CREATE TABLE t (k INT) WITH ('bucket'='0')\n/* ALTER TABLE t SET ('bucket'='0') */ SELECT 1",
         "SELECT * FROM t /*+ LOOKUP('table'='c', 'shuffle'='true') */",
