@@ -22,7 +22,7 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.append_pick import after, in_order, pick_full, pick_next
 from shoal.lsm.rolling import FileSpec
 from shoal.store.base import delete_each
-from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
+from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of, why
 from shoal.table.blob_writer import append_writer
 from shoal.table.compact import Bucket, Compacted
 from shoal.table.pending import Pending
@@ -156,8 +156,7 @@ class AppendBucketWriter:
         else:
             files, self._queue = pick_next(self._queue, self._policy)
         if files:
-            reason = "full compaction was asked for" if full else f"{len(files)} neighbouring files"
-            task = Task(self.at, files, self.total_buckets, reason, self._vectors)
+            task = Task(self.at, files, self.total_buckets, *why(files, self._policy, full=full), self._vectors)
 
             def work() -> Compacted:
                 done = carry_out(task)

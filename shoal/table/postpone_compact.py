@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.clock import ManualScheduler, WatchedThreads
 from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile, Entry
 from shoal.format.manifest import entries_of
@@ -25,8 +26,10 @@ from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.table.buckets import Group, Place
 from shoal.table.commit import Commit
 from shoal.table.compact_choice import Choice
+from shoal.table.compact_report import CompactionReport, PlannedBucket, done_compaction
 from shoal.table.postpone_write import CountedRouter, bucket_counts, postponed_rows
 from shoal.table.postponed import POSTPONED
+from shoal.table.progress import Meter, Tell
 from shoal.table.runs import BucketFiles
 from shoal.table.staged import BucketChanges, Staged
 from shoal.table.strict_mode import OPTION as LAST_SAFE
@@ -36,7 +39,6 @@ from shoal.table.write import Write
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shoal.table.maintain import CompactionReport, PlannedBucket
     from shoal.table.table import Table
 
 _ROWS = 65_536
@@ -55,33 +57,44 @@ class Work:
 
 
 def compact_postponed(
-    table: Table, *, full: bool = False, dry_run: bool = False, choice: Choice | None = None
-) -> CompactionReport:
+    table: Table, *, full: bool = False, dry_run: bool = False, choice: Choice | None = None,
+    commit_user: str | None = None, checkpoint: int | None = None, threads: int = 1, progress: Tell | None = None,
+) -> CompactionReport:  # fmt: skip
     """Give postponed rows of the chosen partitions their buckets and compact those; with `full`, all of them, up to the
-    highest level."""
-    from shoal.table.maintain import CompactionReport
-
+    highest level. Rows go through one writer, buckets are compacted by `threads`."""
     started = table.clock.monotonic()
     commit = Commit(table, "", table.rng)
     newest = commit.refresh()
     work = work_of(table, newest, full=full, choice=choice) if newest else None
-    planned = _planned(table, work) if work else ()
+    planned = _planned(table, work, full) if work else ()
     if newest is None or not work or dry_run:
         return CompactionReport(table.name, planned)
     # the number of buckets is told by the router; what counts here is that buckets are fixed and compact
     real = table.with_schema(
         replace(table.schema, options={**table.schema.options, "bucket": "1", "write-only": "false"})
     )
-    with Write(real, router=CountedRouter(real, work.counts)) as w:
-        for partition, entries in work.late.items():
-            _replay(table, partition, [e.file for e in entries], w)
+    tasks = [[e.file for e in entries] for entries in (*work.late.values(), *work.buckets.values())]
+    meter = Meter(tasks, table.clock.monotonic, progress)
+    scheduler = ManualScheduler() if threads <= 1 else WatchedThreads(threads, meter.told)
+    identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
+    router, job = CountedRouter(real, work.counts), table.metrics.compaction.job()
+    with Write(real, commit_user, router=router, scheduler=scheduler, threads=threads) as w:
+        meter.told()
+        for i, (partition, files) in enumerate(zip(work.late, tasks)):
+            _replay(table, partition, files, w, meter)
+            meter.ended(i)
         w.flush()
         for (partition, bucket), entries in work.buckets.items():
-            w.writer(Group(partition, bucket, np.empty(0, np.int64), entries[0].total_buckets))
+            bucket_writer = w.writer(Group(partition, bucket, np.empty(0, np.int64), entries[0].total_buckets))
+            bucket_writer.at = replace(bucket_writer.at, meter=meter.listening)
         made = w.prepare(wait=True, compact="full" if full else "minor")
+        job.add(w.bucket_sizes())
         # planned on `newest`: nobody may have compacted or overwritten these partitions since
         commit = Commit(table.with_options({LAST_SAFE: newest.id}), w.commit_user, table.rng)
         try:
+            for i in range(len(work.late), len(tasks)):
+                meter.ended(i)
+            meter.told()
             changes = [_one_compaction(table, c) for c in made.changes]
         except BaseException:
             commit.abort(made)
@@ -93,8 +106,8 @@ def compact_postponed(
         changes = [c for c in changes if c.compact_before or c.compact_after]
         if not changes:
             return CompactionReport(table.name, ())
-        committed = commit.commit(Staged(tuple(changes), newest.id), BATCH_IDENTIFIER)
-    committed = Keeper(table).after(committed, BATCH_IDENTIFIER)
+        committed = commit.commit(Staged(tuple(changes), newest.id), identifier)
+    committed = Keeper(table).after(committed, identifier)
     old = {f.file_name for c in changes for f in c.compact_before}
     return CompactionReport(
         table.name,
@@ -106,6 +119,7 @@ def compact_postponed(
         seconds=table.clock.monotonic() - started,
         snapshot=committed.snapshots[-1],
         upkeep=committed.upkeep,
+        compactions=tuple(done_compaction(*_place(table, p, b), c) for p, b, c in w.compacted),
     )
 
 
@@ -141,9 +155,9 @@ def _first_count(table: Table, rows: int) -> int:
     return count
 
 
-def _replay(table: Table, partition: bytes, files: Sequence[DataFile], w: Write) -> None:
+def _replay(table: Table, partition: bytes, files: Sequence[DataFile], w: Write, meter: Meter) -> None:
     """Write the rows of postponed files again, in the order in which the files were made."""
-    opened = BucketFiles(table, partition, POSTPONED, (*table.schema.fields, VALUE_KIND))
+    opened = BucketFiles(table, partition, POSTPONED, (*table.schema.fields, VALUE_KIND), meter=meter.listening)
     in_order = sorted(files, key=lambda f: f.creation_ms or 0)
     for batch in opened.batches(in_order, _ROWS):
         if batch.num_rows:
@@ -181,16 +195,24 @@ def _one_compaction(table: Table, c: BucketChanges) -> BucketChanges:
     )  # fmt: skip
 
 
-def _planned(table: Table, work: Work) -> tuple[PlannedBucket, ...]:
-    late = [_bucket(table, (p, POSTPONED), e, f"rows wait for {work.counts[p]} buckets") for p, e in work.late.items()]
-    real = [_bucket(table, place, e, "files at level 0, or all were asked for") for place, e in work.buckets.items()]
-    return (*late, *real)
+def _planned(table: Table, work: Work, full: bool) -> tuple[PlannedBucket, ...]:
+    """What is said of each bucket. Rows that are given buckets come to level 0 first, and go up where it is needed."""
+    top = table.policy.num_levels - 1 if full else 0
+    out = []
+    for p, entries in work.late.items():
+        rows, count = sum(e.file.row_count for e in entries), work.counts[p]
+        reason = f"{rows:,} rows wait for {count:,} bucket{'s' if count > 1 else ''}"
+        out.append(_bucket(table, (p, POSTPONED), entries, top, "postponed", reason))
+    for place, entries in work.buckets.items():
+        level0 = sum(e.file.level == 0 for e in entries)
+        rule, reason = ("asked for", "full compaction asked for") if full else ("level 0", f"{level0} of batch writes")
+        out.append(_bucket(table, place, entries, top, rule, reason))
+    return tuple(out)
 
 
-def _bucket(table: Table, place: Place, entries: Sequence[Entry], reason: str) -> PlannedBucket:
-    from shoal.table.maintain import PlannedBucket
-
-    return PlannedBucket(*_place(table, *place), len(entries), sum(e.file.file_size for e in entries), 0, reason)
+def _bucket(table: Table, place: Place, entries: Sequence[Entry], level: int, rule: str, reason: str) -> PlannedBucket:
+    size = sum(e.file.file_size for e in entries)
+    return PlannedBucket(*_place(table, *place), len(entries), size, level, rule, reason)
 
 
 def _place(table: Table, partition: bytes, bucket: int) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
 from shoal.errors import BadRequest, Conflict
 from shoal.store.memory import MemoryStore
-from shoal.table.compact_job import Progress
+from shoal.table.progress import Progress
 from shoal.table.table import Table
 
 HOUR = 3_600
