@@ -84,7 +84,7 @@ def _parts(at: Progress, *, pad: bool = False) -> list[str]:
     files = f"{at.files:,}"
     parts = [
         f"{share:{3 if pad else 1}} %",
-        f"{at.files_done:{len(files) if pad else 1},} of {files} files",
+        f"{at.files_done:{len(files)},}/{files} files" if pad else f"{at.files_done:,} of {files} files",
         _sizes(at.bytes_done, at.bytes, pad),
     ]
     left = at.seconds_left
@@ -106,7 +106,8 @@ def _sizes(done: int, of: int, pad: bool) -> str:
         scale, unit = scale * 1024, bigger
     digits = 0 if scale == 1 or of >= 100 * scale else 1
     total = f"{of / scale:,.{digits}f}"
-    return f"{done / scale:{len(total) if pad else 1},.{digits}f} of {total} {unit}"
+    now = f"{done / scale:,.{digits}f}"
+    return f"{now:>{len(total)}}/{total} {unit}" if pad else f"{now} of {total} {unit}"
 
 
 def _time(seconds: float) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from shoal.errors import NotFound, Unsupported
+from shoal.errors import NotFound
 from shoal.format.datafile import COMPACT, DataFile, Entry
 from shoal.format.deletion_vectors import INDEX_TYPE
 from shoal.format.index_manifest import IndexEntry
@@ -215,11 +215,6 @@ def tasks_of(table: Table, snapshot: Snapshot, live: pa.Table, *, full: bool) ->
 
     Buckets: with `full` as a forced compaction, else what an inline one would take. Without buckets there is one way.
     """
-    if table.data_evolution:
-        raise Unsupported(
-            f"{table.name}: compacting tables with 'data-evolution.enabled' is not supported yet",
-            hint="CALL sys.compact in Flink or Spark does it",
-        )
     policy, files = policy_of(table), NewFiles(table)
     buckets: dict[tuple[bytes, int], list[Entry]] = {}
     for e in entries_of(live):

@@ -106,7 +106,8 @@ class Commit:
             checked = check or takes or any(i.kind == ADD and i.global_index is not None for i in appended.indexes)
             order = Order(
                 lambda _: appended,
-                self._checks.of(appended, staged.base_snapshot, checked=checked, rows_from=rows_from),
+                self._checks.of(appended, staged.base_snapshot, checked=checked, rows_from=rows_from,
+                                placed=staged.placed),
                 identifier, _watermark(staged), staged.properties, operation, may_roll_back=takes,
             )  # fmt: skip
             self._make("append", order, staged, keep_files=keep_files)

@@ -30,6 +30,8 @@ RULES = {
     "twice target-file-size",
     "waited": "files that many rounds found too few",
     "deleted rows": "files with deletion vectors: small ones, or over compaction.delete-ratio-threshold of their rows",
+    "row ids": "files whose rows follow each other by their ids: compaction.min.file-num of them, or target-file-size",
+    "blob files": "files of one BLOB column: blob-compaction.enabled",
     "postponed": "rows of bucket-postpone get real buckets",
 }
 

@@ -7,10 +7,11 @@ Invariant: what a reader sees is the same before and after; a conflict with anot
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shoal.format.datafile import DataFile
+from shoal.format.manifest import entries_of
 from shoal.format.snapshot import Snapshot
 from shoal.options import check
 from shoal.table.commit import Commit
@@ -21,7 +22,7 @@ from shoal.table.compact_report import CompactionReport, PlannedBucket, done_com
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.postponed import POSTPONED
 from shoal.table.progress import Meter, Progress
-from shoal.table.staged import Staged
+from shoal.table.staged import BucketChanges, Staged
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -78,18 +79,26 @@ class Maintain:
         if newest is None:
             return CompactionReport(table.name, ())
         live = choice.of(table, table.metadata.live(newest))
-        of = _bucket_job if table.primary_key else _append_job
-        tasks, taken, planned, run = of(table, newest, live, full, threads)
-        if dry_run or not tasks:
+        kind = _bucket_job if table.primary_key else _evolution_job if table.data_evolution else _append_job
+        job = kind(table, newest, live, full, threads)
+        planned = job.planned
+        if dry_run or not job.tasks:
             return CompactionReport(table.name, planned)
-        job = table.metrics.compaction.job()
-        meter = Meter(taken, table.clock.monotonic, progress)
-        results = run_all(
-            tasks, lambda task: run(task, meter.listening),
-            lambda changes: commit.abort(Staged(tuple(changes), newest.id)), meter, threads=threads,
-        )  # fmt: skip
+        measured = table.metrics.compaction.job()
+        meter = Meter(job.files, table.clock.monotonic, progress)
+
+        def abort(changes: Sequence[BucketChanges]) -> None:
+            commit.abort(Staged(tuple(changes), newest.id))
+
+        results = run_all(job.tasks, lambda t: job.run(t, meter.listening), abort, meter, threads=threads)
+        if job.settle is not None:
+            try:
+                results = job.settle(results, commit.refresh())
+            except BaseException:
+                abort([r.changes for r in results if r.changes is not None])
+                raise
         committed = publish(table, commit, newest, results, checkpoint)
-        job.add(s for r in results for s in r.sizes)
+        measured.add(s for r in results for s in r.sizes)
         done, changes = [d for r in results for d in r.done], [r.changes for r in results if r.changes is not None]
         if committed is None:
             return CompactionReport(table.name, planned)
@@ -159,11 +168,20 @@ class Maintain:
         )  # fmt: skip
 
 
-_Job = tuple[Sequence[Any], Sequence[Files], tuple[PlannedBucket, ...], Callable[[Any, Meter | None], TaskResult]]
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Tasks, the files of each, what is said of it, what carries it out, and what adds to the results what they need
+    together."""
+
+    tasks: Sequence[Any]
+    files: Sequence[Files]
+    planned: tuple[PlannedBucket, ...]
+    run: Callable[[Any, Meter | None], TaskResult]
+    settle: Callable[[list[TaskResult], Snapshot | None], list[TaskResult]] | None = None
 
 
 def _bucket_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
-    """(tasks, the files of each, what is said of it, what carries it out) for a table with a primary key."""
+    """For a table with a primary key."""
     tasks = tuple(bucket_tasks(table, newest, live, full=full))
     files, budget = NewFiles(table), table.budget().share(threads)
     planned = tuple(
@@ -171,16 +189,26 @@ def _bucket_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, thre
         for t in tasks
     )
     taken = [t.plan.files for t in tasks]
-    return tasks, taken, planned, lambda task, meter: run_bucket(table, files, task, budget, meter)
+    return _Job(tasks, taken, planned, lambda task, meter: run_bucket(table, files, task, budget, meter))
 
 
 def _append_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
-    """The same without one. The groups of a partition whose deletion vectors lie together are one after the other."""
+    """For one without. The groups of a partition whose deletion vectors lie together are one after the other."""
     from shoal.table.append_compact import result_of, tasks_of
 
     tasks = tuple(tasks_of(table, newest, live, full=full))
     planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.rule, t.reason) for t in tasks)
-    return tasks, [t.files for t in tasks], planned, result_of
+    return _Job(tasks, [t.files for t in tasks], planned, result_of)
+
+
+def _evolution_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
+    """For a table whose columns lie in several files. There is one way: `full` makes no difference."""
+    from shoal.table.evolution_compact import result_of, settled, tasks_of
+
+    tasks = tuple(tasks_of(table, newest, entries_of(live)))
+    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.rule, t.reason) for t in tasks)
+    files = [t.files for t in tasks]
+    return _Job(tasks, files, planned, result_of, lambda results, now: settled(table, now, tasks, results))
 
 
 def _planned(

@@ -63,14 +63,14 @@ class Metadata:
 
     def latest_id(self) -> int | None:
         """Newest snapshot id, or None. The hint is trusted when the next id does not exist."""
-        hint = self._hint(paths.LATEST)
+        hint = self.hint(paths.LATEST)
         if hint is not None and hint > 0 and not self.exists(paths.snapshot(hint + 1)):
             return hint
         return max(self.snapshot_ids(), default=None)
 
     def earliest_id(self) -> int | None:
         """Oldest snapshot id, or None. The hint is trusted when that snapshot exists."""
-        hint = self._hint(paths.EARLIEST)
+        hint = self.hint(paths.EARLIEST)
         if hint is not None and self.exists(paths.snapshot(hint)):
             return hint
         return min(self.snapshot_ids(), default=None)
@@ -108,7 +108,8 @@ class Metadata:
             return False
         return True
 
-    def _hint(self, path: str) -> int | None:
+    def hint(self, path: str) -> int | None:
+        """The id that a hint file tells, which may lag behind; None when it tells none."""
         try:
             text = self.store.read(path)
         except NotFound:
@@ -227,6 +228,10 @@ class Metadata:
             return found, _TABLE_BYTES + found.entries.nbytes
 
         return self.cache.get(key, load)._replace(missed=missed)
+
+    def live_in(self, metas: Sequence[ManifestMeta]) -> pa.Table:
+        """The live entries that these manifests, whatever lists they are from, add up to."""
+        return live_entries(self._all_entries(metas)[0], any(m.deleted for m in metas))
 
     def deletions(self, name: str) -> dict[tuple[bytes, int], dict[str, Deletion]]:
         """The deletion vectors that an index manifest lists: by partition and bucket, then by data file."""

@@ -11,7 +11,7 @@ snapshot in which its rows come; who compacted or overwrote one of its partition
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.table.buckets import Group, Place
 from shoal.table.commit import Commit
 from shoal.table.compact_choice import Choice
+from shoal.table.compact_job import bucket_tasks
 from shoal.table.compact_report import CompactionReport, PlannedBucket, done_compaction
 from shoal.table.postpone_write import CountedRouter, bucket_counts, postponed_rows
 from shoal.table.postponed import POSTPONED
@@ -66,14 +67,16 @@ def compact_postponed(
     commit = Commit(table, "", table.rng)
     newest = commit.refresh()
     work = work_of(table, newest, full=full, choice=choice) if newest else None
-    planned = _planned(table, work, full) if work else ()
-    if newest is None or not work or dry_run:
-        return CompactionReport(table.name, planned)
+    if newest is None or not work:
+        return CompactionReport(table.name, ())
     # the number of buckets is told by the router; what counts here is that buckets are fixed and compact
     real = table.with_schema(
         replace(table.schema, options={**table.schema.options, "bucket": "1", "write-only": "false"})
     )
-    tasks = [[e.file for e in entries] for entries in (*work.late.values(), *work.buckets.values())]
+    said = _planned(table, real, newest, work, full)
+    planned, tasks = [p for p, _ in said], [files for _, files in said]
+    if dry_run or not planned:
+        return CompactionReport(table.name, tuple(planned))
     meter = Meter(tasks, table.clock.monotonic, progress)
     scheduler = ManualScheduler() if threads <= 1 else WatchedThreads(threads, meter.told)
     identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
@@ -195,24 +198,44 @@ def _one_compaction(table: Table, c: BucketChanges) -> BucketChanges:
     )  # fmt: skip
 
 
-def _planned(table: Table, work: Work, full: bool) -> tuple[PlannedBucket, ...]:
-    """What is said of each bucket. Rows that are given buckets come to level 0 first, and go up where it is needed."""
+def _planned(
+    table: Table, real: Table, snapshot: Snapshot, work: Work, full: bool
+) -> list[tuple[PlannedBucket, tuple[DataFile, ...]]]:
+    """What is said of each bucket, and its files: first the postponed ones, then the real ones.
+
+    A bucket whose partition has postponed rows gets new files, so what it compacts shows only then.
+    """
     top = table.policy.num_levels - 1 if full else 0
     out = []
+
+    def say(place: Place, files: Sequence[DataFile], level: int, rule: str, reason: str) -> None:
+        size = sum(f.file_size for f in files)
+        out.append((PlannedBucket(*_place(table, *place), len(files), size, level, rule, reason), tuple(files)))
+
     for p, entries in work.late.items():
         rows, count = sum(e.file.row_count for e in entries), work.counts[p]
         reason = f"{rows:,} rows wait for {count:,} bucket{'s' if count > 1 else ''}"
-        out.append(_bucket(table, (p, POSTPONED), entries, top, "postponed", reason))
+        say((p, POSTPONED), [e.file for e in entries], top, "postponed", reason)
+    known = _at_places(table.metadata.live(snapshot), [place for place in work.buckets if place[0] not in work.late])
+    plans = {(t.partition, t.bucket): t.plan for t in bucket_tasks(real, snapshot, known, full=full)}
     for place, entries in work.buckets.items():
-        level0 = sum(e.file.level == 0 for e in entries)
-        rule, reason = ("asked for", "full compaction asked for") if full else ("level 0", f"{level0} of batch writes")
-        out.append(_bucket(table, place, entries, top, rule, reason))
-    return tuple(out)
+        plan = plans.get(place)
+        if plan is not None:
+            say(place, plan.files, plan.output_level, plan.rule, plan.reason)
+        elif place[0] in work.late:
+            level0 = sum(e.file.level == 0 for e in entries)
+            why = ("asked for", "full compaction asked for") if full else ("level 0", f"{level0} files at level 0")
+            say(place, [e.file for e in entries], top, *why)
+    return out
 
 
-def _bucket(table: Table, place: Place, entries: Sequence[Entry], level: int, rule: str, reason: str) -> PlannedBucket:
-    size = sum(e.file.file_size for e in entries)
-    return PlannedBucket(*_place(table, *place), len(entries), size, level, rule, reason)
+def _at_places(live: pa.Table, places: Collection[Place]) -> pa.Table:
+    """The entries of these buckets."""
+    import pyarrow as pa
+
+    wanted = set(places)
+    at = zip(live.column("partition").to_pylist(), live.column("bucket").to_pylist())
+    return live.filter(pa.array([place in wanted for place in at], pa.bool_()))
 
 
 def _place(table: Table, partition: bytes, bucket: int) -> tuple[str, int]:

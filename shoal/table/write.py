@@ -477,7 +477,7 @@ class Write:
         # readers come to partitions in the order of the manifest: rows of a key that moved between two, in Java's
         order = {p: i for i, p in enumerate(java_order.of_rows(list(dict.fromkeys(c.partition for c in drained))))}
         drained.sort(key=lambda c: (order[c.partition], c.bucket))
-        return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
+        return Staged(tuple(drained), self._base, watermark, dict(properties or {}), self._router.placed())
 
     def _stage_indexes(self) -> None:
         for place, (new, deleted) in self._router.staged().items():

@@ -211,11 +211,12 @@ def synthetic(buckets: int, level0: int, options: dict[str, str] | None = None) 
         "snapshot": [s for s, _ in rows], "class": [FLUSH] * len(rows), "change": [1] * len(rows),
         "partition": [bytes(12)] * len(rows), "bucket": [b for _, b in rows], "level": [0] * len(rows),
         "file_name": [f"data-{s}-{b}" for s, b in rows], "file_size": [1000] * len(rows),
-        "row_count": [10] * len(rows), "extras": [0] * len(rows),
+        "row_count": [10] * len(rows), "extras": [0] * len(rows), "total_buckets": [4] * len(rows),
+            "deleted_rows": [0] * len(rows), "min_sequence": [0] * len(rows), "max_sequence": [9] * len(rows),
     }  # fmt: skip
-    from shoal.doctor.sample import _fields
+    from shoal.doctor.walk import entry_fields
 
-    entries = pa.table(columns, schema=_fields())
+    entries = pa.table(columns, schema=entry_fields())
     schema = Schema(0, (), 0, (), ("k",), options or {})
     live = pa.Table.from_pylist(
         [{k: columns[k][i] for k in ("partition", "bucket", "level", "file_name", "file_size", "row_count")}
