@@ -32,6 +32,8 @@ RULES = {
     "deleted rows": "files with deletion vectors: small ones, or over compaction.delete-ratio-threshold of their rows",
     "row ids": "files whose rows follow each other by their ids: compaction.min.file-num of them, or target-file-size",
     "blob files": "files of one BLOB column: blob-compaction.enabled",
+    "sorted": "whole partitions in another order, by --order-strategy and --order-by",
+    "idle": "partitions without a new file for clustering.history-partition.idle-to-full-sort",
     "postponed": "rows of bucket-postpone get real buckets",
 }
 
