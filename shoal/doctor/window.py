@@ -6,8 +6,7 @@ diagnoses, forecasts and the timeline don't ask which. Everything in it is a num
 itself; nothing in it is a judgement.
 
 Invariants: steps ascend by snapshot id; `flows` has a row only for steps that are here; `start` plus the flows up to a
-snapshot is the state after it, up to the first missing id or broken identity; what could not be seen is a `Gap`, never
-a zero.
+snapshot is the state after it, from `start_before` on; what could not be seen is a `Gap`, never a zero.
 """
 
 from __future__ import annotations

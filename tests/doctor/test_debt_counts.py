@@ -12,6 +12,7 @@ import independent_count as independent
 import pytest
 
 from shoal.doctor.debt import TOP, VERSION, debt, measure
+from shoal.doctor.from_sample import window_of
 from shoal.doctor.physical import physical
 from shoal.doctor.sample import CHANGELOG, FLUSH, Count, Sample, Step, live_entries, sample
 from shoal.format.schema import Schema
@@ -52,7 +53,7 @@ JAVA = {
 
 def test_live_files_equal_javas_tables(table: Path, metadata: Metadata) -> None:
     taken = sample(metadata)
-    found, java = debt(taken, live_entries(metadata, taken)), JAVA[table.name]
+    found, java = debt(window_of(taken, live_entries(metadata, taken))), JAVA[table.name]
     assert found.live is not None and found.buckets is not None
     assert {k: (c.files, c.bytes, c.rows) for k, c in found.live.levels.items()} == java["levels"]
     assert found.snapshots == java["snapshots"]
@@ -148,7 +149,7 @@ def test_the_checkpoint_interval_is_the_clock_that_java_ran_with(
 
 def test_a_listing_counts_the_same_files_by_name(table: Path, metadata: Metadata) -> None:
     taken = sample(metadata)
-    found, disk = debt(taken, live_entries(metadata, taken)), independent.on_disk(table)
+    found, disk = debt(window_of(taken, live_entries(metadata, taken))), independent.on_disk(table)
     store = CountingStore(LocalStore(table))
     listed, known = physical(store), physical(store, taken)
     assert store.mutations == 0
@@ -226,7 +227,7 @@ def synthetic(buckets: int, level0: int, options: dict[str, str] | None = None) 
 
 def test_runs_climb_in_a_table_that_nobody_compacts() -> None:
     taken, live = synthetic(buckets=30, level0=9)
-    found = debt(taken, live)
+    found = debt(window_of(taken, live))
     assert found.buckets is not None
     assert (found.buckets.count, found.buckets.at_trigger, found.buckets.at_stop) == (30, 30, 30)
     assert found.buckets.mean_runs == pytest.approx(5.0) and found.buckets.max_runs == 9
