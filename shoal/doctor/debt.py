@@ -17,6 +17,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from shoal.doctor.attribution import minutes_of
 from shoal.doctor.from_sample import window_of
 from shoal.doctor.sample import (
     CHANGELOG,
@@ -251,17 +252,17 @@ def measure(metadata: Metadata, *, since: int | None = None) -> Debt:
     return debt(window_of(taken, live_entries(metadata, taken)))
 
 
-def debt(window: Window) -> Debt:
-    """The debt that a window shows."""
+def debt(window: Window, replayed: States | None = None) -> Debt:
+    """The debt that a window shows; `replayed` are its states where the caller has them already."""
     steps, flows = window.steps, window.flows
     by_class = sums(flows, "class")
     flushed, rewritten = by_class.get(FLUSH, NOTHING), by_class.get(REWRITE, NOTHING)
     commits = data_commits(steps)
     limits = None if window.schema is None else Limits.of(window.schema)
-    replayed = replay(window, limits)
+    replayed = replay(window, limits) if replayed is None else replayed
     levels = None if replayed is None else _levels(replayed)
     made = made_files(steps, flows)
-    minutes = covered_minutes(commits)
+    minutes = minutes_of([s.time_ms for s in commits])
     active = active_buckets(flows)
     complete = is_complete(window)
     live = None if replayed is None else _live(window, replayed)
@@ -377,13 +378,6 @@ def median_flush(flows: pa.Table) -> float | None:
     if not files.sum():
         return None
     return float(np.median(np.repeat(size / files, files)))
-
-
-def covered_minutes(commits: Sequence[SnapshotFacts]) -> float | None:
-    """The time the commits stand for: n of them span n - 1 intervals, and the first brought what came before it."""
-    if len(commits) < 2 or commits[-1].time_ms <= commits[0].time_ms:
-        return None
-    return (commits[-1].time_ms - commits[0].time_ms) / 60_000 * len(commits) / (len(commits) - 1)
 
 
 def active_buckets(flows: pa.Table) -> int:
