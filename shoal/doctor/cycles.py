@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rhythm in which buckets pay their debt: drains, full compactions, and when the next full one is due.
 
-A drain is a COMPACT commit that leaves a bucket without level-0 files (in a table without a primary key: one that
-wrote files of the bucket together). A full cycle ends with a file that comes to the highest level and leaves one sorted
-run. Full cycles grow with the bucket: by size amplification the next one needs as much new data as that percentage of
-the oldest run. They are steady when the last two differ by less than half in time and a fifth in bytes.
+A drain is a COMPACT commit that takes level-0 files out of a bucket (in a table without a primary key: one that wrote
+files of the bucket together). A pick takes all level-0 files there are; what the writer flushed until the result was
+collected, at least one file where compaction runs beside the writer, is all that stays. A full cycle ends with a file
+that comes to the highest level and leaves no other run but such flushes. Full cycles grow with the bucket: by size
+amplification the next one needs as much new data as that percentage of the oldest run. They are steady when the last
+two differ by less than half in time and a fifth in bytes.
 
 Invariants: where no steady full cycles were seen, unsteady ones or drains stand for them and the result says so
-(`provisional`); series
-at equal phase hold values just after (troughs) and just before (crests) drains, never what lies between.
+(`provisional`); series at equal phase hold values just after (troughs) and just before (crests) drains, never what lies
+between.
 """
 
 from __future__ import annotations
@@ -93,9 +95,9 @@ def cycles(states: States, limits: Limits) -> Cycles:
     compact = np.array([s.kind == "COMPACT" for s in states.steps], np.bool_)
     by_compact = compact[moves.at] if len(moves) else np.zeros(0, np.bool_)
     in_a_tree = treed[moves.bucket]
-    emptied = (moves.before["level0"] > 0) & (moves.after["level0"] == 0)
+    emptied = moves.before["level0"] > moves.after["level0"]
     drain = by_compact & np.where(in_a_tree, emptied, moves.done["rewrite"] > 0)
-    full = in_a_tree & (moves.done["to_top"] > 0) & (moves.after["runs"] == 1)
+    full = in_a_tree & (moves.done["to_top"] > 0) & (moves.after["runs"] - moves.after["level0"] == 1)
     steady, full_minutes = _steady(states, full)
     active = np.unique(moves.bucket[moves.done["flush"] > 0])
     drained = np.bincount(moves.bucket[drain], minlength=states.count) >= 2

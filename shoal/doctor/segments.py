@@ -9,6 +9,8 @@ Four signals are cut: commit interval, flushed files a minute, files a commit, b
 commit identifiers where a streaming job counts checkpoints: snapshots of failed checkpoints are committed in a burst
 with the next one, and their times say nothing about the cadence.
 
+Of the cuts, those between medians that differ by less than a tenth are dropped.
+
 Invariants: every stretch has at least `SHORTEST` commits; times never go back; the sum of costs is the least possible.
 """
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 SHORTEST = 20  # commits
 SIGNALS = ("commit_interval_s", "flush_per_minute", "files_per_commit", "bytes_per_file")
 BATCH = (1 << 63) - 1  # the identifier of every batch commit
+_FELT = 1.1  # times as much, or as little
 _AROUND = 20  # commits on each side that say what an interval is usually
 _BURST, _PAUSE = 0.2, 2.0  # of the usual interval: shorter is a burst, when a longer pause came before it
 
@@ -106,7 +109,7 @@ def segments(window: Window, *, shortest: int = SHORTEST) -> Segments:
     cuts: set[int] = set()
     for name, values in signals.items():
         known = np.flatnonzero(np.isfinite(values))
-        found = change_points(np.log1p(values[known]), shortest=shortest)
+        found = _felt(values[known], change_points(np.log1p(values[known]), shortest=shortest))
         edges = [0, *found, len(known)]
         medians = [float(np.median(values[known[a:b]])) if b > a else 0.0 for a, b in pairwise(edges)]
         for k, cut in enumerate(found):
@@ -117,6 +120,21 @@ def segments(window: Window, *, shortest: int = SHORTEST) -> Segments:
     edges = [0, *_apart(sorted(cuts), len(mine), shortest), len(mine)]
     cut_up = tuple(_segment(mine[a:b], {n: v[a:b] for n, v in signals.items()}) for a, b in pairwise(edges))
     return Segments(user, is_streaming(mine), cut_up, tuple(changes))
+
+
+def _felt(values: Floats, cuts: list[int]) -> list[int]:
+    """The cuts between medians that differ by a tenth: a drift that can be told is not yet another rhythm."""
+    import numpy as np
+
+    while cuts:
+        edges = [0, *cuts, len(values)]
+        medians = np.log1p(np.array([np.median(values[a:b]) for a, b in pairwise(edges)]))
+        steps = np.abs(np.diff(medians))
+        weakest = int(np.argmin(steps))
+        if steps[weakest] >= math.log(_FELT):
+            break
+        cuts = cuts[:weakest] + cuts[weakest + 1 :]
+    return cuts
 
 
 def _apart(cuts: list[int], n: int, shortest: int) -> list[int]:
