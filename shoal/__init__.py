@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from shoal.catalog.filesystem import Lake
     from shoal.clock import Clock, ManualClock, ManualScheduler, Scheduler, SystemClock, ThreadScheduler
+    from shoal.metrics import Registry
     from shoal.table.scan import Scan
     from shoal.table.staged import Committed
     from shoal.table.stream import Changes, Follow
@@ -76,12 +77,14 @@ def open(  # noqa: A001  the name users type: shoal.open(...)
     memory: int = 256 << 20,
     rng: random.Random | None = None,
     wide_timestamps: bool = False,
+    metrics: Registry | None = None,
     **options: str,
 ) -> Lake:
     """A lake over a warehouse folder: a path, `file:`, `s3://bucket/prefix` or `memory:name`.
 
     `memory` is the budget of each reader and writer in bytes. With `wide_timestamps`, TIMESTAMP(7) to (9) columns are
     read as decimal128(21, 9), seconds since 1970, since Arrow's nanoseconds hold the years 1677 to 2262 only.
+    Several lakes with one registry of `metrics` count together.
     Other options go to the store, with `_` for `-` and `.` (`s3_endpoint=`, `s3_access_key=`), or as a dict:
     `shoal.open(uri, **{"s3.endpoint": ...})`.
     """

@@ -15,6 +15,7 @@ from shoal.budget import DEFAULT_BYTES
 from shoal.catalog.names import check_name, split_name
 from shoal.clock import Clock, Scheduler, SystemClock, ThreadScheduler
 from shoal.errors import BadRequest, NotFound, near
+from shoal.metrics import Registry
 from shoal.store.base import Store
 from shoal.store.cache import CACHE_BYTES, Cache
 from shoal.store.prefix import PrefixStore
@@ -38,6 +39,7 @@ class Lake:
         rng: random.Random | None = None,
         wide_timestamps: bool = False,
         store_options: Mapping[str, str] | None = None,
+        metrics: Registry | None = None,
     ) -> None:
         self.store = store
         self.cache = Cache(min(CACHE_BYTES, memory // 2))
@@ -47,6 +49,8 @@ class Lake:
         self._rng = rng
         self._wide_timestamps = wide_timestamps
         self._store_options = store_options
+        self.metrics = Registry() if metrics is None else metrics
+        """What its tables measure."""
 
     def __repr__(self) -> str:
         return f"<Lake {self.store.uri}>"
@@ -90,7 +94,7 @@ class Lake:
         return Table(
             f"{database}.{short}", store, schema, cache=self.cache, clock=self.clock,
             scheduler=self._scheduler, memory=self._memory, rng=self._rng, wide_timestamps=self._wide_timestamps,
-            store_options=self._store_options,
+            store_options=self._store_options, registry=self.metrics,
         )  # fmt: skip
 
     def system(self, name: str) -> pa.Table:

@@ -14,14 +14,13 @@ from shoal.cli.warehouse import open_table
 def _check(args: Namespace) -> int:
     table = open_table(args)
     from shoal.doctor.debt import debt
-    from shoal.doctor.from_sample import window_of
     from shoal.doctor.physical import physical
     from shoal.doctor.report import check, check_text, judge, to_json
-    from shoal.doctor.sample import live_entries, sample
+    from shoal.doctor.sample import sample
+    from shoal.doctor.take import take
 
-    taken = sample(table.metadata)
-    found = debt(window_of(taken, live_entries(table.metadata, taken)))
-    listed = physical(table.store, taken) if args.list else None
+    found = debt(take(table.metadata))
+    listed = physical(table.store, sample(table.metadata)) if args.list else None
     verdict = judge(found)
     if args.output == "json":
         import json

@@ -17,9 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.doctor.sample import CHANGELOG, FLUSH
 from shoal.doctor.states import class_is, ints
-from shoal.doctor.window import Window
+from shoal.doctor.window import CHANGELOG, FLUSH, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa

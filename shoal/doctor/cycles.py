@@ -95,7 +95,8 @@ def cycles(states: States, limits: Limits) -> Cycles:
     compact = np.array([s.kind == "COMPACT" for s in states.steps], np.bool_)
     by_compact = compact[moves.at] if len(moves) else np.zeros(0, np.bool_)
     in_a_tree = treed[moves.bucket]
-    emptied = moves.before["level0"] > moves.after["level0"]
+    taken = (moves.done["removal"] > 0) | (moves.done["upgrade"] > 0)
+    emptied = taken & (moves.before["level0"] > moves.after["level0"])
     drain = by_compact & np.where(in_a_tree, emptied, moves.done["rewrite"] > 0)
     full = in_a_tree & (moves.done["to_top"] > 0) & (moves.after["runs"] - moves.after["level0"] == 1)
     steady, full_minutes = _steady(states, full)

@@ -5,7 +5,7 @@ Pure functions of a `Window`; `measure` reads one. Means are per snapshot (what 
 count until the compaction after it removes its inputs.
 
 Invariants: made, live and retained are never added together, except that live + retained data files are the data files
-on disk when the whole retention was sampled; a number that the sample cannot give is None, not 0.
+on disk when the whole retention was seen; a number that the window cannot give is None, not 0.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from shoal.doctor.attribution import minutes_of
-from shoal.doctor.from_sample import window_of
-from shoal.doctor.sample import (
+from shoal.doctor.states import States, class_is, ints, states
+from shoal.doctor.take import take
+from shoal.doctor.window import (
     CHANGELOG,
     FLUSH,
     MANIFEST_LISTS,
@@ -30,11 +31,10 @@ from shoal.doctor.sample import (
     UPGRADE,
     Count,
     Gap,
-    live_entries,
-    sample,
+    SchemaFacts,
+    SnapshotFacts,
+    Window,
 )
-from shoal.doctor.states import States, class_is, ints, states
-from shoal.doctor.window import SchemaFacts, SnapshotFacts, Window
 from shoal.options import Options
 from shoal.table.metadata import Metadata
 
@@ -248,8 +248,7 @@ def dicts(counts: Mapping[str, Count]) -> dict[str, dict[str, int]]:
 
 def measure(metadata: Metadata, *, since: int | None = None) -> Debt:
     """Read a table and count its debt; two reads of the same table give the same numbers."""
-    taken = sample(metadata, since=since)
-    return debt(window_of(taken, live_entries(metadata, taken)))
+    return debt(take(metadata, since=since))
 
 
 def debt(window: Window, replayed: States | None = None) -> Debt:
@@ -264,7 +263,6 @@ def debt(window: Window, replayed: States | None = None) -> Debt:
     made = made_files(steps, flows)
     minutes = minutes_of([s.time_ms for s in commits])
     active = active_buckets(flows)
-    complete = is_complete(window)
     live = None if replayed is None else _live(window, replayed)
     return Debt(
         table=window.table,
@@ -279,7 +277,7 @@ def debt(window: Window, replayed: States | None = None) -> Debt:
         upgraded=by_class.get(UPGRADE, NOTHING),
         removed=by_class.get(REMOVAL, NOTHING),
         live=live,
-        retained=None if live is None or not complete else _retained(window),
+        retained=None if live is None or not window.complete else _retained(window),
         covered_minutes=minutes,
         per_minute=None if minutes is None else {kind: count.files / minutes for kind, count in made.items()},
         commits_per_minute=None if minutes is None else len(commits) / minutes,
@@ -294,7 +292,7 @@ def debt(window: Window, replayed: States | None = None) -> Debt:
             None if levels is None else total(levels.values()).files,
         ),
         gaps=window.gaps,
-        complete=complete,
+        complete=window.complete,
         limits=limits,
         requests=window.stock.requests,
         bytes_read=window.stock.bytes_read,
@@ -309,12 +307,6 @@ def replay(window: Window, limits: Limits | None) -> States | None:
         return None
     seen = [pc.max(t.column("level")).as_py() for t in (window.start, window.flows) if t.num_rows]
     return states(window, top=max([0 if limits is None else limits.top_level, *(s for s in seen if s is not None)]))
-
-
-def is_complete(window: Window) -> bool:
-    """Whether every retained snapshot is here."""
-    first = window.steps[0].id if window.steps else None
-    return not window.gaps and (first == window.stock.earliest or (first or 0) < (window.stock.earliest or 0))
 
 
 # ---- flows -----------------------------------------------------------------------------------------------

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.doctor.cycles import Cycles, bucket_phase
 from shoal.doctor.debt import Limits, data_commits, in_tree
-from shoal.doctor.sample import CHANGELOG, FLUSH, METADATA, NOTHING, REMOVAL, REWRITE, Count
 from shoal.doctor.slope import theil_sen
 from shoal.doctor.states import States, class_is, ints
 from shoal.doctor.stocks import retention
-from shoal.doctor.window import Window
+from shoal.doctor.window import CHANGELOG, FLUSH, METADATA, NOTHING, REMOVAL, REWRITE, Count, Window
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,6 @@ from shoal.doctor.attribution import Attribution, attribute
 from shoal.doctor.cycles import BucketCycles, Cycles, Phase, bucket_phase, cycles, of_bucket
 from shoal.doctor.debt import TOP, Debt, Limits, debt, replay
 from shoal.doctor.forecast import Prices, Requests, Stall, Steady, requests, stall, steady
-from shoal.doctor.sample import NOTHING
 from shoal.doctor.segments import Segments, segments
 from shoal.doctor.slope import Slope, theil_sen
 from shoal.doctor.states import States
@@ -37,7 +36,7 @@ from shoal.doctor.stocks import (
     retained_debt,
     sustainability,
 )
-from shoal.doctor.window import Window
+from shoal.doctor.window import NOTHING, Window
 
 if TYPE_CHECKING:
     import numpy as np

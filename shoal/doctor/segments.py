@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from shoal.doctor.sample import FLUSH
 from shoal.doctor.states import class_is, ints, monotonic
-from shoal.doctor.window import SnapshotFacts, Window
+from shoal.doctor.window import FLUSH, SnapshotFacts, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa

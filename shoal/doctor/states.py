@@ -5,8 +5,8 @@ A replay of `Window.start` and the flows, kept as changes: a bucket takes room w
 and sums over all buckets are running sums of those changes. A level above 0 is one run while it holds a file; a level-0
 file is a run of its own.
 
-Invariants: whole columns, never a loop over flows; positions count the steps that the state is known after, and
-nothing is said about steps behind a gap.
+Invariants: whole columns, never a loop over flows; positions count the steps of the window. Flows of the class
+`unseen` move the state like all others, but count as nothing that was done.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.doctor.sample import CHANGELOG, FLUSH, REMOVAL, REWRITE, UPGRADE
-from shoal.doctor.window import SnapshotFacts, Window
+from shoal.doctor.window import CHANGELOG, FLUSH, REMOVAL, REWRITE, UPGRADE, SnapshotFacts, Window
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +50,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """The states of all buckets over `steps`, the snapshots that they are known after."""
+    """The states of all buckets after each of `steps`."""
 
     steps: tuple[SnapshotFacts, ...]
     times_ms: Ints  # made monotonic: clocks of several committers differ
@@ -131,22 +130,15 @@ class States:
         return sums / n, most
 
 
-def known(window: Window) -> tuple[SnapshotFacts, ...]:
-    """The steps that the state is known after: those from `start_before` on; none without a start state."""
-    if window.start is None:
-        return ()
-    since = window.start_before
-    return window.steps if since is None else tuple(s for s in window.steps if s.id >= since)
-
-
 def states(window: Window, *, top: int) -> States | None:
     """Replay a window; `top` is the highest level (num-levels - 1). None when its start state is unknown."""
     import numpy as np
+    import pyarrow.compute as pc
 
     if window.start is None:
         return None
-    steps = known(window)
-    flows = _of_steps(window.flows, steps)
+    steps = window.steps
+    flows = window.flows.filter(pc.not_equal(window.flows.column("class"), CHANGELOG))
     at = np.searchsorted(np.array([s.id for s in steps], np.int64), ints(flows, "snapshot"))
     names, partition, number = _buckets(window.start, flows)
     numbers, number_code = np.unique(number, return_inverse=True)
@@ -203,17 +195,6 @@ def class_is(flows: pa.Table, *classes: str) -> Bools:
 
     found = pc.is_in(flows.column("class"), pa.array(classes, pa.string()))
     return np.asarray(found.to_numpy(), np.bool_)
-
-
-def _of_steps(flows: pa.Table, steps: tuple[SnapshotFacts, ...]) -> pa.Table:
-    """The data-file flows of consecutive steps."""
-    import pyarrow.compute as pc
-
-    if not steps:
-        return flows.slice(0, 0)
-    ids = flows.column("snapshot")
-    inside = pc.and_(pc.greater_equal(ids, steps[0].id), pc.less_equal(ids, steps[-1].id))
-    return flows.filter(pc.and_(inside, pc.not_equal(flows.column("class"), CHANGELOG)))
 
 
 def _buckets(start: pa.Table, flows: pa.Table) -> tuple[tuple[str, ...], Ints, Ints]:

@@ -18,9 +18,20 @@ from typing import TYPE_CHECKING, Any
 from shoal.doctor.attribution import minutes_of
 from shoal.doctor.cycles import Cycles, Phase, checkpoint_ends, table_phase
 from shoal.doctor.debt import Limits, data_commits, in_tree, needed_files, sums
-from shoal.doctor.sample import CHANGELOG, FLUSH, METADATA, NOTHING, REMOVAL, REWRITE, UPGRADE, Count
 from shoal.doctor.states import States, class_is, ints
-from shoal.doctor.window import Holder, SnapshotFacts, Window
+from shoal.doctor.window import (
+    CHANGELOG,
+    FLUSH,
+    METADATA,
+    NOTHING,
+    REMOVAL,
+    REWRITE,
+    UPGRADE,
+    Count,
+    Holder,
+    SnapshotFacts,
+    Window,
+)
 from shoal.errors import BadRequest
 from shoal.options import Options
 from shoal.table.expire import Retention, retention_of

@@ -5,20 +5,71 @@ A `Window` comes from a table that is read now (`sample`), from the history stor
 diagnoses, forecasts and the timeline don't ask which. Everything in it is a number, a text or a time of the table
 itself; nothing in it is a judgement.
 
-Invariants: steps ascend by snapshot id; `flows` has a row only for steps that are here; `start` plus the flows up to a
-snapshot is the state after it, from `start_before` on; what could not be seen is a `Gap`, never a zero.
+Invariants: steps ascend by snapshot id; `flows` has a row only for steps that are here; `start` plus all flows up to a
+snapshot is the state after it, also after a gap, whose net change is told by flows of the class `unseen`; what could
+not be seen is a `Gap`, never a zero.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from shoal.doctor.sample import Count, Gap
-
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# What happened to a file. UNSEEN is none of these: it is the net change of what could not be read.
+FLUSH, REWRITE, UPGRADE, REMOVAL, CHANGELOG = "flush", "rewrite", "upgrade", "removal", "changelog"
+UNSEEN = "unseen"
+
+# The metadata objects one commit writes. "merged-manifest" is a base manifest that the commit rewrote.
+MANIFEST_LISTS = ("base-list", "delta-list", "changelog-list")
+MANIFESTS = ("delta-manifest", "merged-manifest", "changelog-manifest")
+METADATA = ("snapshot", *MANIFEST_LISTS, *MANIFESTS, "index-manifest")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Files with their bytes, and the rows in them where they hold rows."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.files + other.files, self.bytes + other.bytes, self.rows + other.rows)
+
+    def __sub__(self, other: Count) -> Count:
+        return Count(self.files - other.files, self.bytes - other.bytes, self.rows - other.rows)
+
+    def to_dict(self) -> dict[str, int]:
+        return {"files": self.files, "bytes": self.bytes, "rows": self.rows}
+
+
+NOTHING = Count()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Snapshots that could not be seen. `missing`: a file is gone although its snapshot has not expired."""
+
+    first: int
+    last: int
+    kind: Literal["expired", "missing"]
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A snapshot by its id and the names of its base and delta list, which it shares with no other of that id.
+
+    Ids are given away again after a rollback. `lists` is None where only the id is known.
+    """
+
+    id: int
+    lists: tuple[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +87,17 @@ class SnapshotFacts:
     changelog_records: int | None
     watermark: int | None  # None also for Java's "no watermark" (-2^63)
     operation: str | None
-    wrote: Mapping[str, Count]  # metadata files by the words of sample.METADATA
+    lists: tuple[str, str]  # names of base and delta list
+    wrote: Mapping[str, Count]  # metadata files by the words of METADATA; "merged-manifest" only where it is known
     manifests: Count  # base and delta manifests: what a reader of this snapshot opens
     entries: int  # rows of these manifests, ADD and DELETE
     dead_entries: int  # the DELETE rows, each of which cancels an ADD
     live_files: int  # added - deleted over base and delta list
     identity_holds: bool  # whether the entries of the deltas add up to the same
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self.id, self.lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +162,8 @@ class Window:
 
     `flows`: one row per snapshot x class x partition x bucket x level x change, columns of `flow_fields()`; an upgrade
     has two, what leaves its old level and what comes to the new one.
-    `start`: files, bytes and rows by partition, bucket, level before the step `start_before` (None: before the first
-    step), columns of `state_fields()`; None when they could not be read, so that stocks are unknown and only flows
-    count. Steps before `start_before` lie behind a gap or a resync: they too have flows only.
+    `start`: files, bytes and rows by partition, bucket, level before the first step, columns of `state_fields()`; None
+    when they could not be read, so that stocks are unknown and only flows count.
     """
 
     table: str  # its address
@@ -118,17 +173,30 @@ class Window:
     start: pa.Table | None
     schemas: tuple[SchemaFacts, ...]  # all that still exist, ascending
     stock: Stock
+    after: Mark | None = None  # the snapshot that the steps follow; None when they begin where the table does
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)  # where a number comes from when not from this window
-    start_before: int | None = None  # the snapshot whose state before it `start` is
-    # Metadata files, by the words of sample.METADATA, that the first step names but that were written before it.
+    # Metadata files, by the words of METADATA, that the first step names but that were written before it.
     inherited: Mapping[str, Count] = field(default_factory=dict)
 
     @property
     def schema(self) -> SchemaFacts | None:
         """The newest schema: what the next writer uses."""
         return self.schemas[-1] if self.schemas else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every retained snapshot is here."""
+        earliest, latest = self.stock.earliest, self.stock.latest
+        if earliest is None or latest is None:
+            return not self.steps
+        return not self.stock.partial and sum(s.id >= earliest for s in self.steps) == latest - earliest + 1
+
+    @property
+    def end(self) -> pa.Table | None:
+        """The state after the last step."""
+        return None if self.start is None else advance(self.start, self.flows)
 
 
 def flow_fields() -> pa.Schema:
@@ -156,3 +224,60 @@ def state_fields() -> pa.Schema:
         ("files", pa.int64()), ("bytes", pa.int64()), ("rows", pa.int64()), ("max_sequence", pa.int64()),
         ("extras", pa.int64()), ("small", pa.int64()),
     ])  # fmt: skip
+
+
+_CELL = ("partition", "bucket", "total_buckets", "level")
+_SUMMED = ("files", "bytes", "rows", "extras", "small")
+
+
+def advance(state: pa.Table, flows: pa.Table) -> pa.Table:
+    """The state after `flows`: cells that hold files, in the order of their keys.
+
+    `max_sequence` of a cell is the highest of all files that it was seen to hold while it held any.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    moved = flows.filter(pc.not_equal(flows.column("class"), CHANGELOG))
+    change = moved.column("change").cast(pa.int64())
+    parts = [state]
+    if moved.num_rows:
+        signed = {n: pc.multiply(moved.column(n), change) for n in _SUMMED}
+        columns = [signed[n] if n in signed else moved.column(n) for n in state_fields().names]
+        parts.append(pa.table(columns, state_fields()))
+    table = pa.concat_tables(parts).group_by(list(_CELL), use_threads=False)
+    sums = table.aggregate([*((n, "sum") for n in _SUMMED), ("max_sequence", "max")])
+    sums = sums.rename_columns([*_CELL, *_SUMMED, "max_sequence"]).select(state_fields().names).cast(state_fields())
+    held = sums.filter(pc.not_equal(sums.column("files"), 0))
+    return held.sort_by([(n, "ascending") for n in _CELL]).combine_chunks()
+
+
+def difference(actual: pa.Table, told: pa.Table, snapshot: int) -> pa.Table:
+    """Flows of the class `unseen` at `snapshot` that make the state `told` the state `actual`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    minus = told.select(_CELL)
+    for n in _SUMMED:
+        minus = minus.append_column(n, pc.negate(told.column(n)))
+    minus = minus.append_column("max_sequence", pa.nulls(told.num_rows, pa.int64())).select(actual.column_names)
+    both = pa.concat_tables([actual, minus]).group_by(list(_CELL), use_threads=False)
+    sums = both.aggregate([*((n, "sum") for n in _SUMMED), ("max_sequence", "max")])
+    sums = sums.rename_columns([*_CELL, *_SUMMED, "max_sequence"])
+    count = sums.num_rows
+    zero, null = pa.repeat(0, count), pa.nulls(count, pa.int64())
+    fields, parts = flow_fields(), []
+    for sign in (1, -1):  # a cell may have gained files and lost bytes: then both rows tell of it
+        known = {n: pc.max_element_wise(pc.multiply(sums.column(n), sign), 0) for n in _SUMMED}
+        some = pc.greater(functools.reduce(pc.add, known.values()), 0)
+        known |= {n: sums.column(n) for n in (*_CELL, "max_sequence")}
+        known |= {"snapshot": pa.repeat(snapshot, count), "class": pa.repeat(UNSEEN, count)}
+        known |= {"change": pa.repeat(sign, count), "deleted_rows": zero, "largest": zero, "min_sequence": null}
+        parts.append(pa.table([known[n] for n in fields.names], fields.names).cast(fields).filter(some))
+    return in_order(pa.concat_tables(parts))
+
+
+def in_order(flows: pa.Table) -> pa.Table:
+    """Flows in the order of their keys, in one chunk."""
+    keys = ("snapshot", "class", "change", "partition", "bucket", "total_buckets", "level")
+    return flows.sort_by([(n, "ascending") for n in keys]).combine_chunks()

@@ -27,6 +27,7 @@ from shoal.table.blob_writer import append_writer
 from shoal.table.compact import Bucket, Compacted
 from shoal.table.pending import Pending
 from shoal.table.staged import BucketChanges, Staged, places_of
+from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +58,7 @@ class AppendBucketWriter:
         self.stale = False
         self.compactions: list[Compacted] = []
         """What compactions of this checkpoint did, for reports."""
+        self._sizes = (0, 0)  # of the last compaction
         self._policy = policy_of(table)
         self._compacts = table.options.bucket > 0 and not table.options.write_only
         self._queue = in_order(live) if self._compacts else ()
@@ -72,6 +74,11 @@ class AppendBucketWriter:
     @property
     def run_count(self) -> int:
         return 0
+
+    @property
+    def sizes(self) -> BucketSizes | None:
+        """What is measured of a bucket that compacts: its last compaction, not its files, as in Java."""
+        return BucketSizes(0, 0, *self._sizes) if self._compacts else None
 
     # ---- rows to files
 
@@ -151,7 +158,13 @@ class AppendBucketWriter:
         if files:
             reason = "full compaction was asked for" if full else f"{len(files)} neighbouring files"
             task = Task(self.at, files, self.total_buckets, reason, self._vectors)
-            self._running = scheduler.submit(lambda: carry_out(task))
+
+            def work() -> Compacted:
+                done = carry_out(task)
+                self._sizes = done.input_bytes, done.output_bytes
+                return done
+
+            self._running = self.table.metrics.compaction.submit(scheduler, work)
 
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""

@@ -56,10 +56,16 @@ class AppendBuffer:
     def __bool__(self) -> bool:
         return bool(self._waiting or self._open or self._aside)
 
+    @property
+    def waiting(self) -> Waiting:
+        """The rows in memory."""
+        return self._waiting
+
     def add(self, rows: pa.RecordBatch) -> None:
         self._waiting.add(rows)
         if not self._waiting.full:
             return
+        self._table.metrics.writer_buffer.preempted.inc()
         if self._shelf.size >= self._disk or (self._buffers and not self._spills):
             self.flush()
         else:

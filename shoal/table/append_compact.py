@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.errors import NotFound, Unsupported
+from shoal.errors import NotFound
 from shoal.format.datafile import COMPACT, DataFile, Entry
 from shoal.format.deletion_vectors import INDEX_TYPE
 from shoal.format.index_manifest import IndexEntry
@@ -29,6 +29,7 @@ from shoal.table.new_files import NewFiles
 from shoal.table.row_tracking import STORED, TRACKED
 from shoal.table.runs import BucketFiles
 from shoal.table.staged import BucketChanges
+from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -209,11 +210,6 @@ def tasks_of(table: Table, snapshot: Snapshot, live: pa.Table, *, full: bool) ->
 
     Buckets: with `full` as a forced compaction, else what an inline one would take. Without buckets there is one way.
     """
-    if table.data_evolution:
-        raise Unsupported(
-            f"{table.name}: compacting tables with 'data-evolution.enabled' is not supported yet",
-            hint="CALL sys.compact in Flink or Spark does it",
-        )
     policy, files = policy_of(table), NewFiles(table)
     buckets: dict[tuple[bytes, int], list[Entry]] = {}
     for e in entries_of(live):
@@ -277,9 +273,9 @@ def _arrival(group: Files) -> Files:
 
 def result_of(task: Task) -> TaskResult:
     """Carry a task out, for a job."""
-    done = carry_out(task)
+    done = task.at.table.metrics.compaction.run(lambda: carry_out(task))
     changes = BucketChanges(
         task.at.partition, task.at.bucket, task.total_buckets, compact_before=done.before, compact_after=done.after,
         compact_new_indexes=done.new_indexes, compact_deleted_indexes=done.deleted_indexes,
     )  # fmt: skip
-    return TaskResult(changes, (done,))
+    return TaskResult(changes, (done,), (BucketSizes(0, 0, done.input_bytes, done.output_bytes),))

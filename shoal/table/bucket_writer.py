@@ -28,6 +28,7 @@ from shoal.table.deletion_writer import read_vectors, write_vectors
 from shoal.table.pending import Pending, write_files
 from shoal.table.record_expire import record_expire
 from shoal.table.staged import BucketChanges, Staged, places_of
+from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +69,7 @@ class BucketWriter:
         self._marked = False  # the vectors changed since they were written
         self.compactions: list[Compacted] = []
         """What compactions of this checkpoint did, for reports."""
+        self._sizes = (0, 0)  # of the last compaction
         self._pending = Pending()
 
     @property
@@ -82,6 +84,13 @@ class BucketWriter:
     @property
     def run_count(self) -> int:
         return self._levels.run_count if self._levels else 0
+
+    @property
+    def sizes(self) -> BucketSizes | None:
+        """What is measured of a bucket that compacts."""
+        if self._levels is None:
+            return None
+        return BucketSizes(len(self._levels.level0), self._levels.size, *self._sizes)
 
     # ---- rows to level 0
 
@@ -159,9 +168,13 @@ class BucketWriter:
         plan = self.plan(full=full) if plan is None else plan
         if plan is not None:
             chosen = plan
-            self._running = scheduler.submit(
-                lambda: compact(self.at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites)
-            )
+
+            def work() -> Compacted:
+                done = compact(self.at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites)
+                self._sizes = done.input_bytes, done.output_bytes
+                return done
+
+            self._running = self.table.metrics.compaction.submit(scheduler, work)
 
     def plan(self, *, full: bool = False) -> Plan | None:
         """What the bucket would compact now; None when it is healthy. Asking counts, as it does in Java."""

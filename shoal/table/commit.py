@@ -9,7 +9,9 @@ are deleted; a commit whose outcome is unclear is settled by committing the same
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shoal.errors import BadRequest, CommitUnknown, Conflict, NotFound, ShoalError
@@ -22,6 +24,7 @@ from shoal.table.conflicts import AlreadyThere
 from shoal.table.overwrite import Chosen, Exactly, Partitions, Spec, lifted, replaced
 from shoal.table.publish import Order, Publisher, RollBack
 from shoal.table.staged import Committed, Content, Staged, places_of
+from shoal.table.table_metrics import CommitStats
 
 if TYPE_CHECKING:
     from shoal.table.table import Table
@@ -42,6 +45,7 @@ class Commit:
         # how far the value being committed has come, so that committing it again after an unclear answer goes on there
         self._staged: Staged | None = None
         self._made: dict[str, int] = {}
+        self._snapshots, self._newest = 0, -1  # made by this one: how many, the last
 
     # ---- what is there
 
@@ -86,18 +90,29 @@ class Commit:
         snapshot whose rows an update has read. `operation` goes into the snapshot (`DELETE`, `UPDATE`, `MERGE`, ...).
         """
         self._go_on(staged)
-        appended = staged.appended()
+        appended, compacted = staged.appended(), staged.compacted()
+        with self._measured(appended, compacted):
+            return self._committed(
+                staged, appended, compacted, identifier, force_snapshot=force_snapshot, check=check,
+                rows_from=rows_from, operation=operation, keep_files=keep_files,
+            )  # fmt: skip
+
+    def _committed(
+        self, staged: Staged, appended: Content, compacted: Content, identifier: int, *, force_snapshot: bool,
+        check: bool, rows_from: int | None, operation: str | None, keep_files: bool,
+    ) -> Committed:  # fmt: skip
         if (force_snapshot or not appended.empty) and "append" not in self._made:
             takes = appended.kind == "OVERWRITE" or rows_from is not None
             checked = check or takes or any(i.kind == ADD and i.global_index is not None for i in appended.indexes)
             order = Order(
                 lambda _: appended,
-                self._checks.of(appended, staged.base_snapshot, checked=checked, rows_from=rows_from),
+                self._checks.of(appended, staged.base_snapshot, checked=checked, rows_from=rows_from,
+                                placed=staged.placed),
                 identifier, _watermark(staged), staged.properties, operation, may_roll_back=takes,
             )  # fmt: skip
             self._make("append", order, staged, keep_files=keep_files)
         dropped = self._compaction(
-            staged, identifier, operation, alone=appended.empty and not force_snapshot, keep_files=keep_files
+            staged, compacted, identifier, operation, alone=appended.empty and not force_snapshot, keep_files=keep_files
         )
         rows = sum(e.file.row_count for e in appended.entries if e.kind == ADD)
         return self._done(rows, dropped)
@@ -129,12 +144,14 @@ class Commit:
         compacts = any(c.compact_before or c.compact_after for c in staged.changes)
         if not compacts:
             new = Content(new.kind, lifted(table, new.entries), (), new.indexes)
-        if "append" not in self._made and not (dynamic and not new.entries):
-            self._make("append", self._replacing(chosen, new, identifier, staged, operation), staged)
-        # compactions of an overwrite work on its own new files
-        dropped = self._compaction(
-            staged, identifier, operation, changelog=False, alone=False, since=self._made.get("append")
-        )
+        compacted = replace(staged.compacted(), changelog=())
+        with self._measured(replace(new, changelog=()), compacted):
+            if "append" not in self._made and not (dynamic and not new.entries):
+                self._make("append", self._replacing(chosen, new, identifier, staged, operation), staged)
+            # compactions of an overwrite work on its own new files
+            dropped = self._compaction(
+                staged, compacted, identifier, operation, alone=False, since=self._made.get("append")
+            )
         told = ((c, f) for c in staged.changes for f in (*c.changelog_files, *c.compact_changelog))
         delete_each(table.file_at(c.partition, c.bucket, f) for c, f in told)
         return self._done(sum(e.file.row_count for e in new.entries if e.kind == ADD), dropped)
@@ -245,7 +262,22 @@ class Commit:
         return Committed(made, rows=rows, compaction_conflict=dropped, partitions=changed)
 
     def _publish(self, part: str, order: Order) -> None:
-        self._made[part] = self._publisher.publish(order)
+        self._made[part] = self._newest = self._publisher.publish(order)
+        self._snapshots += 1
+
+    @contextmanager
+    def _measured(self, appended: Content, compacted: Content) -> Iterator[None]:
+        """Report a commit of these, however it ends."""
+        monotonic, publisher = self.table.clock.monotonic, self._publisher
+        started, attempts, snapshots = monotonic(), publisher.attempts, self._snapshots
+        try:
+            yield
+        finally:
+            stats = CommitStats(
+                int((monotonic() - started) * 1000), publisher.attempts - attempts, self._snapshots - snapshots,
+                self._newest,
+            )  # fmt: skip
+            self.table.metrics.commit.report(stats.of(appended, compacted))
 
     def _make(self, part: str, order: Order, staged: Staged, *, keep_files: bool = False) -> None:
         """Make the snapshot of new files; they are deleted when it fails for good."""
@@ -272,13 +304,10 @@ class Commit:
         )
 
     def _compaction(
-        self, staged: Staged, identifier: int, operation: str | None, *, alone: bool, changelog: bool = True,
+        self, staged: Staged, compacted: Content, identifier: int, operation: str | None, *, alone: bool,
         keep_files: bool = False, since: int | None = None,
     ) -> str | None:  # fmt: skip
         """Make the snapshot of the compactions; why they were dropped, if they were."""
-        compacted = staged.compacted()
-        if not changelog:
-            compacted = Content(compacted.kind, compacted.entries, (), compacted.indexes)
         if compacted.empty or "compact" in self._made:
             return None
         order = Order(

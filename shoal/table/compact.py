@@ -31,6 +31,7 @@ from shoal.table.old_rows import OldRows
 from shoal.table.record_expire import RecordExpire, record_expire
 from shoal.table.runs import SYSTEM_FIELDS, BucketFiles
 from shoal.table.staged import BucketChanges, Indexes
+from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +61,19 @@ class Compacted:
     """The bucket's deletion vectors after this, where it changed them."""
 
     @property
+    def input_bytes(self) -> int:
+        return sum(f.file_size for f in self.before)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(f.file_size for f in self.after)
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Bytes of the inputs that come to the output level; append tables have one level, where all of them count."""
+        return sum(f.file_size for f in self.before if not self.output_level or f.level != self.output_level)
+
+    @property
     def written(self) -> Files:
         """Files that this compaction wrote, changelog files too; upgrades wrote nothing."""
         old = {f.file_name for f in self.before}
@@ -72,6 +86,8 @@ class TaskResult:
 
     changes: BucketChanges | None
     done: tuple[Compacted, ...]
+    sizes: tuple[BucketSizes, ...] = ()
+    """Of the bucket, as it is then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,8 +111,8 @@ def run_bucket(table: Table, files: NewFiles, task: BucketTask, budget: Budget) 
         w.wait(scheduler)
         w.trigger(scheduler, budget)
         w.wait(scheduler)
-        done = tuple(w.compactions)
-        return TaskResult(w.drain(), done)
+        done, sizes = tuple(w.compactions), w.sizes
+        return TaskResult(w.drain(), done, () if sizes is None else (sizes,))
     except BaseException:
         w.abandon(scheduler)
         raise

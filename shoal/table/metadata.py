@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.errors import Corrupt, NotFound
 from shoal.format import manifest, paths, snapshot
@@ -42,6 +42,15 @@ class PartitionFilter:
     partitions: Mapping[bytes, bool]
 
 
+class Live(NamedTuple):
+    """The live entries of a snapshot: from so many manifests, of so many files, with so many manifests to read."""
+
+    entries: pa.Table
+    manifests: int = 0
+    files: int = 0
+    missed: int = 0
+
+
 class Metadata:
     """Reads the metadata of the table whose folder is `store`."""
 
@@ -54,14 +63,14 @@ class Metadata:
 
     def latest_id(self) -> int | None:
         """Newest snapshot id, or None. The hint is trusted when the next id does not exist."""
-        hint = self._hint(paths.LATEST)
+        hint = self.hint(paths.LATEST)
         if hint is not None and hint > 0 and not self.exists(paths.snapshot(hint + 1)):
             return hint
         return max(self.snapshot_ids(), default=None)
 
     def earliest_id(self) -> int | None:
         """Oldest snapshot id, or None. The hint is trusted when that snapshot exists."""
-        hint = self._hint(paths.EARLIEST)
+        hint = self.hint(paths.EARLIEST)
         if hint is not None and self.exists(paths.snapshot(hint)):
             return hint
         return min(self.snapshot_ids(), default=None)
@@ -99,7 +108,8 @@ class Metadata:
             return False
         return True
 
-    def _hint(self, path: str) -> int | None:
+    def hint(self, path: str) -> int | None:
+        """The id that a hint file tells, which may lag behind; None when it tells none."""
         try:
             text = self.store.read(path)
         except NotFound:
@@ -176,13 +186,27 @@ class Metadata:
         return data
 
     def live(self, snap: Snapshot | None, only: PartitionFilter | None = None) -> pa.Table:
-        """The live entries of a snapshot, in one chunk.
+        """The live entries of a snapshot, in one chunk."""
+        return self.planned(snap, only).entries
+
+    def planned(self, snap: Snapshot | None, only: PartitionFilter | None = None) -> Live:
+        """The live entries of a snapshot, and what it took to know them.
 
         Where they are not cached, manifests without a wanted partition are not read, and of very many entries only
         those of wanted partitions are decoded.
         """
         if snap is None:
-            return live_entries([])
+            return Live(live_entries([]))
+        missed = 0
+
+        def read(
+            metas: Sequence[ManifestMeta], kept: Sequence[ManifestMeta], partitions: Mapping[bytes, bool] | None = None
+        ) -> Live:
+            nonlocal missed
+            tables, missed = self._all_entries(kept, partitions)
+            table = live_entries(tables, any(m.deleted for m in kept))
+            return Live(table, len(kept), sum(m.added - m.deleted for m in metas))
+
         # both lists together name a state of the table; the ids of snapshots are given away again after a rollback
         key = (self._uri, f"live {snap.base_manifest_list} {snap.delta_manifest_list}")
         if only is not None and not self.cache.holds(key):
@@ -190,19 +214,24 @@ class Metadata:
             kept = [m for m, wanted in zip(metas, only.manifests(metas)) if wanted]
             if len(kept) < len(metas) or sum(m.added + m.deleted for m in kept) > _MANY:
 
-                def some() -> tuple[pa.Table, int]:
-                    table = live_entries(self._all_entries(kept, only.partitions), any(m.deleted for m in kept))
-                    return table, _TABLE_BYTES + table.nbytes
+                def some() -> tuple[Live, int]:
+                    found = read(metas, kept, only.partitions)
+                    return found, _TABLE_BYTES + found.entries.nbytes
 
-                return some()[0] if only.name is None else self.cache.get((self._uri, f"{key[1]} {only.name}"), some)
+                named = (self._uri, f"{key[1]} {only.name}")
+                return (some()[0] if only.name is None else self.cache.get(named, some))._replace(missed=missed)
 
-        def load() -> tuple[pa.Table, int]:
+        def load() -> tuple[Live, int]:
             metas = self.manifests(snap)
-            tables = self._all_entries(metas)
-            table = live_entries(tables, any(m.deleted for m in metas)).combine_chunks()
-            return table, _TABLE_BYTES + table.nbytes
+            found = read(metas, metas)
+            found = found._replace(entries=found.entries.combine_chunks())
+            return found, _TABLE_BYTES + found.entries.nbytes
 
-        return self.cache.get(key, load)
+        return self.cache.get(key, load)._replace(missed=missed)
+
+    def live_in(self, metas: Sequence[ManifestMeta]) -> pa.Table:
+        """The live entries that these manifests, whatever lists they are from, add up to."""
+        return live_entries(self._all_entries(metas)[0], any(m.deleted for m in metas))
 
     def deletions(self, name: str) -> dict[tuple[bytes, int], dict[str, Deletion]]:
         """The deletion vectors that an index manifest lists: by partition and bucket, then by data file."""
@@ -237,8 +266,8 @@ class Metadata:
 
     def _all_entries(
         self, metas: Sequence[ManifestMeta], partitions: Mapping[bytes, bool] | None = None
-    ) -> list[pa.RecordBatch]:
-        """The entries of several manifests, in any order; those that are not cached are decoded together."""
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """(entries of several manifests, in any order; how many manifests were not cached: decoded together)."""
         missing = [m for m in metas if not self.cache.holds((self._uri, paths.manifest(m.file_name)))]
         if sum(m.added + m.deleted for m in missing) <= _MANY:
             partitions = None  # better all of them, and kept
@@ -250,7 +279,7 @@ class Metadata:
             tables += together
             for (path, _), table in zip(group, each if partitions is None else ()):
                 self.cache.put((self._uri, path), table, _TABLE_BYTES + _ENTRY_BYTES * table.num_rows)
-        return tables
+        return tables, len(missing)
 
     def _groups(self, metas: Sequence[ManifestMeta]) -> Iterator[list[tuple[str, bytes]]]:
         """(path, bytes) of manifests, in groups of about `_TOGETHER` bytes."""

@@ -74,6 +74,7 @@ class Publisher:
         self._seen: list[Snapshot] = []
         self._tried: set[str | None] = set()
         self._unclear = False
+        self.attempts = 0  # that the snapshots of this one took
 
     def new_uuid(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
@@ -178,10 +179,12 @@ class Publisher:
             latest = self.refresh()
             landed = self._landed()
             if landed is not None:
+                self.attempts += tries + 1
                 return landed
             self._fence(identifier)
             won = one_try(attempt, latest, tries > 0)
             if won is not None:
+                self.attempts += tries + 1
                 return won
             attempt.drop_base()
             limit = options.commit_timeout_ms

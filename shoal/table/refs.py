@@ -175,6 +175,7 @@ def find_branch(table: Table, name: str) -> Table | None:
     return Table(
         full, store, meta.schema(newest), cache=table.metadata.cache, clock=table.clock, scheduler=table.new_scheduler,
         memory=table.memory, rng=table.rng, wide_timestamps=table.wide_timestamps, store_options=table.store_options,
+        registry=table.registry,
     )  # fmt: skip
 
 

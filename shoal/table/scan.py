@@ -26,6 +26,7 @@ from shoal.table.pruning import Pruning
 from shoal.table.selected import Selected
 from shoal.table.split import Plan as Plan
 from shoal.table.split import Split as Split
+from shoal.table.table_metrics import ScanStats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,9 +118,11 @@ class Scan(Frames):
     def plan(self) -> Plan:
         """The files to open."""
         table, pruning, choice = self.table, self._pruning, self._choice
+        started, found = table.clock.monotonic(), None
         if self.selected is None:
             only = None if choice and choice.listing else pruning.partition_filter
-            entries = table.metadata.live(self.snapshot, only)
+            found = table.metadata.planned(self.snapshot, only)
+            entries = found.entries
         else:
             entries = self.selected.entries
         dropped: dict[str, int] = {}
@@ -136,7 +139,13 @@ class Scan(Frames):
             and choice is None
             and (self.where is None or pruning.partition_filter is None)
         )
-        return Plan(table, self.snapshot, entries, dropped, self._deletions(), self.merge, live)
+        deletions = self._deletions()
+        if found is not None:
+            took = int((table.clock.monotonic() - started) * 1000)
+            at, kept = self.snapshot.id if self.snapshot else 0, entries.num_rows
+            stats = ScanStats(took, at, found.manifests, found.files - kept, kept)
+            table.metrics.scan.report(stats, found.missed)
+        return Plan(table, self.snapshot, entries, dropped, deletions, self.merge, live)
 
     @cached_property
     def _pruning(self) -> Pruning:

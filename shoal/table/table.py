@@ -24,6 +24,7 @@ from shoal.format.types import Field, arrow_schema, widened
 from shoal.lsm.levels import Key
 from shoal.lsm.merge import Rules
 from shoal.lsm.pick import Policy, policy_of
+from shoal.metrics import Registry
 from shoal.options import Options, check
 from shoal.store.base import Store
 from shoal.store.cache import Cache
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from shoal.table.schema_change import Change
     from shoal.table.staged import Committed
     from shoal.table.stream import Changes, Follow
+    from shoal.table.table_metrics import TableMetrics
     from shoal.table.write import Write
 
 
@@ -68,6 +70,7 @@ class Table:
         rng: random.Random | None = None,
         wide_timestamps: bool = False,
         store_options: Mapping[str, str] | None = None,
+        registry: Registry | None = None,
     ) -> None:
         self.name = name
         self.store = store
@@ -80,6 +83,7 @@ class Table:
         self.new_scheduler = scheduler
         self.memory = memory
         self.rng = rng or random.Random()
+        self.registry = Registry() if registry is None else registry
 
     def __repr__(self) -> str:
         return f"<Table {self.name} at {self.store.uri}>"
@@ -422,6 +426,13 @@ class Table:
 
         return Maintain(self)
 
+    @cached_property
+    def metrics(self) -> TableMetrics:
+        """What work on this table through its lake measured: `metrics.to_dict()["commit"]["lastCommitDuration"]`."""
+        from shoal.table.table_metrics import TableMetrics
+
+        return TableMetrics(self.registry, self.name, self.clock)
+
     def system(self, name: str, **time_travel: Any) -> Any:
         """A system table by Java's name: `system("files")` is `t$files`."""
         return self.inspect.system(name, **time_travel)
@@ -433,6 +444,7 @@ class Table:
         return Table(
             self.name, self.store, schema, cache=self.metadata.cache, clock=self.clock, scheduler=self.new_scheduler,
             memory=self.memory, rng=self.rng, wide_timestamps=self.wide_timestamps, store_options=self.store_options,
+            registry=self.registry,
         )  # fmt: skip
 
     def file_schema(self, schema_id: int) -> Schema:

@@ -10,7 +10,7 @@ deleted on the way out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -45,6 +45,7 @@ from shoal.table.row_ids import MAX_SEQUENCE
 from shoal.table.row_kinds import DELETE, INSERT, TEXTS, UPDATE_AFTER, RowKinds, kind_array
 from shoal.table.rows import batches_of, conform
 from shoal.table.staged import Committed, Staged
+from shoal.table.table_metrics import BucketSizes
 from shoal.table.upkeep import Keeper
 from shoal.table.write_buffer import KeyedBuffer
 from shoal.table.writer_state import BucketState, WriterState
@@ -111,11 +112,32 @@ class Write:
         self._empty_too = table.options.ignore_empty_commit is False
         self._strict_time = strict_time_of(table)
         self.keeper = Keeper(table, self._scheduler)
+        self.metrics = table.metrics
+        self.metrics.compaction.watch(self)
+        self.metrics.writer_buffer.watch(self)
 
     @property
     def committer(self) -> Commit:
         """What makes this writer's snapshots."""
         return self._commit
+
+    # ---- what is measured
+
+    def bucket_sizes(self) -> Iterator[BucketSizes]:
+        """Sizes of the buckets that this writer compacts."""
+        return (s for w in list(self._writers.values()) if (s := w.sizes) is not None)
+
+    @property
+    def bucket_count(self) -> int:
+        return len(self._writers)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._buffer.waiting.bytes
+
+    @property
+    def buffer_size(self) -> int:
+        return self._buffer.waiting.limit
 
     # ---- rows
 
@@ -447,7 +469,7 @@ class Write:
         # readers come to partitions in the order of the manifest: rows of a key that moved between two, in Java's
         order = {p: i for i, p in enumerate(java_order.of_rows(list(dict.fromkeys(c.partition for c in drained))))}
         drained.sort(key=lambda c: (order[c.partition], c.bucket))
-        return Staged(tuple(drained), self._base, watermark, dict(properties or {}))
+        return Staged(tuple(drained), self._base, watermark, dict(properties or {}), self._router.placed())
 
     def _stage_indexes(self) -> None:
         for place, (new, deleted) in self._router.staged().items():
@@ -567,6 +589,8 @@ class Write:
         if self._closed:
             return
         self._closed = True
+        self.metrics.compaction.leave(self)
+        self.metrics.writer_buffer.leave(self)
         try:
             self._clear()
             if self._unclear is None:

@@ -154,10 +154,16 @@ class KeyedBuffer:
     def __bool__(self) -> bool:
         return bool(self._waiting or self._aside)
 
+    @property
+    def waiting(self) -> Waiting:
+        """The rows in memory."""
+        return self._waiting
+
     def add(self, rows: pa.RecordBatch) -> None:
         self._waiting.add(rows)
         if not self._waiting.full:
             return
+        self._table.metrics.writer_buffer.preempted.inc()
         if self._spills and self._shelf.size < self._disk:
             self._spill()
         else:

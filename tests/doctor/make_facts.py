@@ -16,8 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shoal.doctor.sample import Count
-from shoal.doctor.window import IndexFacts, SchemaFacts, SnapshotFacts, Stock, Window, flow_fields, state_fields
+from shoal.doctor.window import Count, IndexFacts, SchemaFacts, SnapshotFacts, Stock, Window, flow_fields, state_fields
 
 FLOW = ("snapshot", "class", "change", "bucket", "level", "files", "bytes", "rows")
 STEP = ("id", "user", "identifier", "kind", "time_ms", "live_files", "entries", "dead_entries")
@@ -47,7 +46,7 @@ def read(path: Path) -> tuple[Window, dict[str, Any]]:
         steps.append(
             SnapshotFacts(
                 **named, schema_id=0, total_records=None, delta_records=None, changelog_records=None, watermark=None,
-                operation=None, wrote={k: Count(*c) for k, c in wrote.items()}, manifests=Count(*manifests),
+                operation=None, lists=("", ""), wrote={k: Count(*c) for k, c in wrote.items()}, manifests=Count(*manifests),
                 identity_holds=True,
             )
         )  # fmt: skip
@@ -60,15 +59,13 @@ def read(path: Path) -> tuple[Window, dict[str, Any]]:
 
 
 def main(table: str, path: str, java: str) -> None:
-    from shoal.doctor.from_sample import window_of
-    from shoal.doctor.sample import live_entries, sample
+    from shoal.doctor.take import take
     from shoal.store import LocalStore
     from shoal.store.cache import Cache
     from shoal.table.metadata import Metadata
 
     metadata = Metadata(LocalStore(Path(table)), Cache())
-    taken = sample(metadata)
-    write(window_of(taken, live_entries(metadata, taken)), json.loads(java), Path(path))
+    write(take(metadata), json.loads(java), Path(path))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from shoal.doctor.cycles import cycles
 from shoal.doctor.debt import Limits, replay
 from shoal.doctor.forecast import Plan, Prices, Stall, planning, rate, requests, stall, steady
 from shoal.doctor.model import model
-from shoal.doctor.sample import Count
-from shoal.doctor.window import Window
+from shoal.doctor.window import Count, Window
 
 
 def rng() -> np.random.Generator:
@@ -96,7 +95,7 @@ def test_little_s_law_holds_on_a_table_that_expires() -> None:
     logs = sum(c == "changelog" for d in toy.done if d.id in kept for c, *_ in d.rows)
     assert told.changelog_files.value == pytest.approx(logs, rel=0.02)
     assert told.changelog_files.value == pytest.approx(4 * 6 * 30)
-    assert told.dead_files.value == pytest.approx(dead, rel=0.03)
+    assert told.dead_files.value == pytest.approx(dead, rel=0.05)
     assert told.snapshots.value == pytest.approx(len(kept), rel=0.03)
     for part in (told.dead_files, told.snapshots):
         assert part.low is not None and part.high is not None and part.value is not None

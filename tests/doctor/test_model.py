@@ -13,9 +13,8 @@ from toy import File, Toy, steady_table
 
 from shoal.doctor.debt import debt
 from shoal.doctor.forecast import Prices
-from shoal.doctor.from_sample import window_of
 from shoal.doctor.model import VERSION, model
-from shoal.doctor.sample import live_entries, sample
+from shoal.doctor.take import take
 from shoal.table.metadata import Metadata
 
 KEYS = [
@@ -25,8 +24,7 @@ KEYS = [
 
 
 def test_json_is_versioned_and_has_only_plain_numbers(metadata: Metadata) -> None:
-    taken = sample(metadata)
-    window = window_of(taken, live_entries(metadata, taken))
+    window = take(metadata)
     found = model(window, prices=Prices(put_per_1000=0.005))
     out = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert list(out) == KEYS and out["version"] == VERSION

@@ -92,10 +92,10 @@ def test_times_that_go_back_are_made_monotonic() -> None:
 
 
 def facts(number: int, identifier: int, time_ms: int, kind: str = "APPEND") -> SnapshotFacts:
-    from shoal.doctor.sample import Count
+    from shoal.doctor.window import Count
 
     return SnapshotFacts(
-        number, 0, "job", identifier, kind, time_ms, None, None, None, None, None, {}, Count(), 0, 0, 0, True
+        number, 0, "job", identifier, kind, time_ms, None, None, None, None, None, ("", ""), {}, Count(), 0, 0, 0, True
     )
 
 

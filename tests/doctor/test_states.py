@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from toy import Done, File, Toy, histogram, runs
 from shoal.doctor.debt import Limits, debt
 from shoal.doctor.states import states
 from shoal.doctor.stocks import excess_files, merge_debt
+from shoal.doctor.window import Window
 
 TARGET = {"target-file-size": "1 kb", "num-sorted-run.compaction-trigger": "3"}
 
@@ -98,8 +101,6 @@ def test_merge_debt_and_excess_files_equal_a_count_of_files(seed: int, commits: 
 
 
 def test_without_a_start_state_only_flows_are_known() -> None:
-    from dataclasses import replace
-
     window = replace(random_table(1, 10).window(), start=None)
     assert states(window, top=3) is None
     found = debt(window)
@@ -107,12 +108,25 @@ def test_without_a_start_state_only_flows_are_known() -> None:
     assert found.made["level0"].files > 0
 
 
-def test_states_begin_where_the_start_state_stands() -> None:
-    from dataclasses import replace
+def test_what_was_not_seen_moves_the_state_and_counts_as_nothing_done() -> None:
+    from shoal.doctor.window import advance, difference, in_order
 
     toy = random_table(2, 12)
-    later = toy.window(since=5)
-    window = replace(toy.window(), start=later.start, start_before=5)
-    found = states(window, top=3)
-    assert found is not None and [s.id for s in found.steps] == list(range(5, 13))
-    assert found.sum_of("files").tolist() == [len(d.live) for d in toy.done[4:]]
+    window, later = toy.window(), toy.window(since=6)
+    kept = window.flows.filter((window.flows.column("snapshot").to_numpy() < 3) | _after(window, 5))
+    told = advance(window.start, window.flows.filter(window.flows.column("snapshot").to_numpy() < 3))  # type: ignore[arg-type]
+    assert later.start is not None
+    unseen = difference(later.start, told, 6)
+    steps = tuple(s for s in window.steps if s.id < 3 or s.id > 5)
+    gap = replace(window, steps=steps, flows=in_order(pa.concat_tables([kept, unseen])))
+    found = states(gap, top=3)
+    assert found is not None
+    live = {d.id: len(d.live) for d in toy.done}
+    assert found.sum_of("files").tolist() == [live[s.id] for s in steps]
+    done = sum(int(found.moves.done[n].sum()) for n in ("flush", "rewrite"))
+    seen = [d for d in toy.done if d.id < 3 or d.id > 5]
+    assert done == sum(c in ("flush", "rewrite") for d in seen for c, *_ in d.rows)
+
+
+def _after(window: Window, snapshot: int) -> object:
+    return window.flows.column("snapshot").to_numpy() > snapshot

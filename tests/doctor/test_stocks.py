@@ -14,9 +14,8 @@ from toy import File, Toy, steady_table
 from shoal.doctor.cycles import cycles, of_bucket, table_phase
 from shoal.doctor.debt import Limits, debt, replay
 from shoal.doctor.model import model
-from shoal.doctor.sample import Count
 from shoal.doctor.stocks import due_earliest, live_parts, merge_debt, retained_debt, sustainability
-from shoal.doctor.window import Holder, Window
+from shoal.doctor.window import Count, Holder, Window
 
 DATA = Path(__file__).parent / "data"
 

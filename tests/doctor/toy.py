@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from shoal.doctor.sample import Count
 from shoal.doctor.window import (
+    Count,
     Holder,
     IndexFacts,
     SchemaFacts,
@@ -100,7 +100,7 @@ class Toy:
 
 def _facts(d: Done) -> SnapshotFacts:
     return SnapshotFacts(
-        d.id, 0, d.user, d.identifier, d.kind, d.time_ms, None, None, None, None, None, WROTE, Count(3, 6000), 30, 2,
+        d.id, 0, d.user, d.identifier, d.kind, d.time_ms, None, None, None, None, None, ("", ""), WROTE, Count(3, 6000), 30, 2,
         len(d.live), True,
     )  # fmt: skip
 

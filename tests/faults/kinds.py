@@ -7,6 +7,7 @@ from tests.faults.histories import Kind, added, first, partial
 
 SMALL = {"bucket": 1, "num-sorted-run.compaction-trigger": 3, "manifest.merge-min-count": 4}
 EXPIRES = {"snapshot.num-retained.min": 2, "snapshot.num-retained.max": 4, "snapshot.time-retained": "1 ms"}
+APART = {"row-tracking.enabled": True, "data-evolution.enabled": True, "deletion-vectors.enabled": True}
 MIXED = "w, f, w, tag x, w, full, w, over a, w, compact, w, drop b, w"
 CHANGES = "w, f, w, w, w, full, w, w, full"
 # where rows show once they are compacted, a death between a commit's two snapshots hides them until the next one
@@ -47,4 +48,9 @@ KINDS = [
          "w, w, delete, tag x, w, full, update, w, delete, w, compact, w", key=()),
     Kind("append, row tracking", {"row-tracking.enabled": True, "compaction.min.file-num": 3},
          "w, w, tag x, w, full, delete, w, over a, w", key=()),
+    Kind("append, columns apart", {**APART, "compaction.min.file-num": 3},
+         "w, w, update, tag x, full, w, delete, w, compact, w, update, full", key=(), partitions=()),
+    Kind("append, columns apart, new ids", {**APART, "compaction.min.file-num": 2,
+                                            "data-evolution.compaction.rewrite-row-ids": True},
+         "w, w, update, delete, tag x, full, w, delete, full, over a, w, update, full", key=()),
 ]  # fmt: skip
