@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from shoal.doctor.attribution import minutes_of
+from shoal.doctor.segments import intervals_s
 from shoal.doctor.states import States, class_is, ints, states
 from shoal.doctor.take import take
 from shoal.doctor.window import (
@@ -352,13 +352,13 @@ def made_files(steps: Sequence[SnapshotFacts], flows: pa.Table) -> dict[str, Cou
 
 
 def _interval(steps: Iterable[SnapshotFacts]) -> float | None:
-    """Median seconds between two APPEND snapshots of the same user."""
-    times: dict[str, list[int]] = {}
+    """Median seconds of checkpoint clock between two APPEND snapshots of the same user."""
+    of_user: dict[str, list[SnapshotFacts]] = {}
     for step in steps:
         if step.kind == "APPEND":
-            times.setdefault(step.user, []).append(step.time_ms)
-    gaps = [b - a for ordered in times.values() for a, b in pairwise(ordered)]
-    return median(gaps) / 1000 if gaps else None
+            of_user.setdefault(step.user, []).append(step)
+    gaps = [s for mine in of_user.values() for s in intervals_s(mine).tolist() if s == s]
+    return median(gaps) if gaps else None
 
 
 def median_flush(flows: pa.Table) -> float | None:

@@ -46,21 +46,25 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The slope of one stock at equal phase. `cycle_minutes` is what "a file a cycle" means here."""
+    """The slope of one stock at equal phase. Rising: by more than a file a cycle of `cycle_minutes`, in each bucket."""
 
     slope: Slope | None
     basis: str  # "troughs", "crests", or "checkpoint ends"
     cycle_minutes: float | None
+    buckets: int  # that the stock is a sum over
     provisional: bool
 
     @property
     def rising(self) -> bool:
-        return self.slope is not None and self.cycle_minutes is not None and self.slope.rising(self.cycle_minutes)
+        if self.slope is None or self.cycle_minutes is None:
+            return False
+        return self.slope.rising(self.cycle_minutes, self.buckets)
 
     def to_dict(self) -> dict[str, Any]:  # JSON
         return {
             "slope": None if self.slope is None else self.slope.to_dict(), "basis": self.basis,
-            "cycle_minutes": self.cycle_minutes, "rising": self.rising, "provisional": self.provisional,
+            "cycle_minutes": self.cycle_minutes, "buckets": self.buckets, "rising": self.rising,
+            "provisional": self.provisional,
         }  # fmt: skip
 
 
@@ -177,7 +181,8 @@ def _trends(
     states: States, limits: Limits, found: Cycles, cycle: float | None, rng: np.random.Generator
 ) -> dict[str, Trend]:
     def trend(parts: Parts, *, crests: bool = False) -> Trend:
-        return _of_phase(parts.phase(states, found, crests=crests), found, cycle, rng)
+        phase = parts.phase(states, found, crests=crests)
+        return _of_phase(phase, found, cycle, rng, max(found.active_buckets, 1))
 
     out = {"live_files": trend(live_parts(states)), "excess_files": trend(excess_parts(states, limits))}
     if limits.primary_key:
@@ -186,8 +191,8 @@ def _trends(
     return out
 
 
-def _of_phase(phase: Phase, found: Cycles, cycle: float | None, rng: np.random.Generator) -> Trend:
-    return Trend(theil_sen(phase.minutes, phase.values, rng=rng), phase.basis, cycle, found.provisional)
+def _of_phase(phase: Phase, found: Cycles, cycle: float | None, rng: np.random.Generator, buckets: int = 1) -> Trend:
+    return Trend(theil_sen(phase.minutes, phase.values, rng=rng), phase.basis, cycle, buckets, found.provisional)
 
 
 def _worst(

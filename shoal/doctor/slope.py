@@ -6,7 +6,7 @@ the sawtooth of compactions is taken for growth.
 
 Invariants: up to `EXACT` points every pair counts; above, `PAIRS` random ones do, drawn from the generator that the
 caller gives, so the same generator gives the same slope. "Rising" needs the whole interval above 0 and above one file a
-cycle.
+cycle and bucket.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Slope:
         """Value, low and high as a change over a stretch of time, say a cycle or an hour."""
         return self.value * minutes, self.low * minutes, self.high * minutes
 
-    def rising(self, cycle_minutes: float) -> bool:
-        """Whether the whole interval lies above 0 and above one file a cycle."""
-        return self.low > 0 and self.low * cycle_minutes > 1
+    def rising(self, cycle_minutes: float, buckets: int = 1) -> bool:
+        """Whether the whole interval lies above 0 and above one file a cycle, in each of `buckets` that it sums."""
+        return self.low > 0 and self.low * cycle_minutes > buckets
 
     def to_dict(self) -> dict[str, Any]:  # JSON
         return {

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from shoal.doctor.states import Bools, Ints
 
+_EVEN = 1.02
 CLASSES = (FLUSH, REWRITE, REMOVAL, UPGRADE, CHANGELOG, "metadata")
 
 
@@ -235,7 +236,8 @@ class Sustainability:
 
     @property
     def pays(self) -> bool:
-        return self.paid_per_minute > 0 and self.flush_per_minute <= self.paid_per_minute
+        """Whether the debt is paid, within what the first level of a young table takes."""
+        return self.ratio is not None and self.ratio <= _EVEN
 
     def to_dict(self) -> dict[str, Any]:  # JSON
         return {
