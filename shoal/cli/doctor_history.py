@@ -130,7 +130,7 @@ def _history(args: Namespace) -> int:
     table = open_table(args)
     from shoal.doctor.history_file import check_outside
     from shoal.doctor.rebuild import rebuild
-    from shoal.doctor.watch import metadata_of
+    from shoal.doctor.watch import look_and_keep, metadata_of
 
     metadata = metadata_of(table)
     since, past = since_ms(args.since, table.clock), None
@@ -141,6 +141,8 @@ def _history(args: Namespace) -> int:
             if metadata.store.uri in history.tables():
                 history.forget(metadata.store.uri)
             history.append(past.window)
+        else:
+            look_and_keep(table, history, clock=table.clock, budget=budget_of(args))
         window = history.window(metadata.store.uri, since_ms=since)
         if args.output == "json":
             out = {"version": 1, **_facts(window), "spans": _spans(history, window, since)}
@@ -307,20 +309,20 @@ HISTORY_COMMANDS = (
         "shoal doctor watch -w /data/warehouse shop.orders --every 10s\n"
         "shoal doctor watch -w /data/warehouse 'shop.*' --once -o json",
         _watch, _watch_arguments,
-        about="Look at a table, or at all tables of a database, until Ctrl-C: what new snapshots\n"
-        "made and removed. Every look is kept in the history, outside the warehouse.",
+        about="Look at a table, or at all tables of a database, until Ctrl-C: what new\n"
+        "snapshots made and removed. Looks are kept in a history outside the warehouse.",
     ),
     Command(
         "doctor history", "what was seen of a table, or can still be",
         "shoal doctor history -w /data/warehouse shop.orders --since 2h\n"
         "shoal doctor history -w /data/warehouse shop.orders --rebuild",
         _history, _history_arguments,
-        about="Show what looks have kept of a table. With --rebuild, begin anew from what the\n"
-        "table still retains, and tell what else can be known of its past, and how surely.",
+        about="Catch up with a table and show all that is kept of it. With --rebuild, begin\n"
+        "anew from what it retains, and tell what else its past was, and how surely.",
     ),
     Command(
         "doctor export", "write a table's history as Parquet files",
-        "shoal doctor export -w /data/warehouse shop.orders --parquet /tmp/orders-history",
+        "shoal doctor export -w /data/warehouse shop.orders --parquet /tmp/orders",
         _export, _export_arguments,
         about="Catch up with a table, then write all that is kept of it: snapshots, flows, the\n"
         "state, events, gaps, schemas, holders, and the trend of all ages.",
