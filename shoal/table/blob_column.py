@@ -75,16 +75,24 @@ class BlobColumn:
     def take(self, start: int, stop: int, keep: npt.NDArray[np.bool_] | None = None) -> pa.Array:
         """The values of rows `start` to `stop`, without those that `keep` leaves out."""
         rows = np.arange(start, stop) if keep is None else start + np.flatnonzero(keep)
-        length = self._length[rows]
         if self._descriptors and self._field.type.root == "BLOB":
             return self._described(rows)
+        where = self._where(rows) if self._descriptors else None
+        return value_column(self._payloads(rows), self._field.type, self._path, where)
+
+    def records(self, start: int, stop: int) -> list[bytes | None]:
+        """What the files hold of rows `start` to `stop`, whatever it stands for; None is null."""
+        return self._payloads(np.arange(start, stop))
+
+    def _payloads(self, rows: npt.NDArray[np.int64]) -> list[bytes | None]:
+        length = self._length[rows]
         check_size(int(length.max(initial=0)), f"column '{self._field.name}'")
         payloads: list[bytes | None] = [None] * len(rows)
         for i, (store, path) in enumerate(self._places):
             mine = np.flatnonzero((self._file[rows] == i) & (length >= 0))
             for at, value in zip(mine.tolist(), read_records(store, path, self._start[rows[mine]], length[mine])):
                 payloads[at] = value
-        return value_column(payloads, self._field.type, self._path, self._where(rows) if self._descriptors else None)
+        return payloads
 
     @property
     def _path(self) -> str:

@@ -10,7 +10,7 @@ column hold one value for each row of the file before them; on failure every fil
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -119,11 +119,12 @@ class BlobWriter:
 class BlobFiles:
     """The blob files of one column."""
 
-    def __init__(self, table: str, spec: FileSpec, name: str, target: int) -> None:
+    def __init__(self, table: str, spec: FileSpec, name: str, target: int, *, source: int = APPEND) -> None:
         self._table = table
         self._spec = spec
         self.name = name
         self._target = target
+        self._source = source
         self._form = replace(spec.form(0, False, None), suffix=".blob")
         self._sink: Any = None
         self._file: tuple[str, str | None] = "", None
@@ -151,14 +152,23 @@ class BlobFiles:
             self._begin()
         self._lengths += [PLACEHOLDER] * count
 
+    def copy(self, records: Iterable[bytes | None]) -> None:
+        """What blob files hold of rows, as it is; None is null."""
+        for r in records:
+            self._record(None if r is None else memoryview(r))
+
     def _put(self, v: pa.Scalar) -> None:
+        data = memoryview(v.as_buffer()) if v.is_valid else None
+        if data is not None:
+            self._check(data)
+        self._record(data)
+
+    def _record(self, data: memoryview | None) -> None:
         if self._sink is None:
             self._begin()
-        if not v.is_valid:
+        if data is None:
             self._lengths.append(NULL)
             return
-        data = memoryview(v.as_buffer())
-        self._check(data)
         tail = record_end(len(data), zlib.crc32(data, zlib.crc32(MAGIC)))
         for part in (MAGIC, data, tail):
             self._sink.write(part)
@@ -192,7 +202,7 @@ class BlobFiles:
         self._done.append(
             DataFile(
                 name, self._size + len(end), rows, EMPTY_ROW, EMPTY_ROW, Stats(), Stats(), 0, rows - 1,
-                self._spec.schema.id, 0, creation_ms=self._spec.now(), delete_row_count=0, file_source=APPEND,
+                self._spec.schema.id, 0, creation_ms=self._spec.now(), delete_row_count=0, file_source=self._source,
                 value_stats_cols=(), external_path=external, write_cols=(self.name,),
             )
         )  # fmt: skip

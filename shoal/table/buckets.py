@@ -23,6 +23,7 @@ from shoal.format.snapshot import Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shoal.table.placed_keys import PlacedKeys
     from shoal.table.table import Table
 
 Rows = np.ndarray[Any, np.dtype[Any]]
@@ -63,6 +64,10 @@ class Router(Protocol):
 
     def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
         """Index entries (new, deleted) that the checkpoint being prepared commits; new files are the caller's now."""
+        ...
+
+    def placed(self) -> PlacedKeys | None:
+        """What the rows of the checkpoint that `staged` was called for were placed by; None where any writer agrees."""
         ...
 
     def committed(self) -> None:
@@ -109,6 +114,9 @@ class Memoryless:
 
     def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
         return {}
+
+    def placed(self) -> PlacedKeys | None:
+        return None
 
     def committed(self) -> None:
         pass

@@ -25,10 +25,11 @@ from shoal.format.datafile import APPEND, DataFile
 from shoal.format.index_manifest import DELETE, IndexEntry
 from shoal.format.snapshot import Snapshot
 from shoal.lsm.rolling import RollingWriter
+from shoal.lsm.row_ranges import anchor
 from shoal.table.append_compact import vectors_of
 from shoal.table.assignments import Mask
 from shoal.table.blob_writer import BlobFiles, blob_size, check_blobs
-from shoal.table.data_evolution import Files, Group, anchor, batches, groups, span
+from shoal.table.data_evolution import Files, Group, batches, groups, span
 from shoal.table.new_files import NewFiles
 from shoal.table.runs import BucketFiles
 from shoal.table.schema_type_checks import is_blob_file

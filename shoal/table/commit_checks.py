@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, cast
 from shoal.errors import BadRequest, Conflict, NotFound
 from shoal.format.datafile import ADD
 from shoal.format.snapshot import Snapshot
-from shoal.table import conflicts
+from shoal.table import conflicts, placed_keys
 from shoal.table.base_files import MOST_SNAPSHOTS, BaseFiles, bucket_counts, changes_of, live_in
 from shoal.table.conflicts import Base, Facts, WrittenColumns
 from shoal.table.looked_up import LookedUp
 from shoal.table.partition_choice import only
+from shoal.table.placed_keys import PlacedKeys
 from shoal.table.staged import Content
 from shoal.table.strict_mode import OPTION, StrictMode
 
@@ -44,9 +45,13 @@ class Checks:
         )
         safe = cast("int | None", o.get(OPTION))
         self.strict = None if safe is None else StrictMode(table.name, self._meta, user, safe)
+        self._keys_seen = 0  # snapshots up to here placed no keys that a writer did not know of
         self._drops_duplicates = bool(o.get("commit.discard-duplicate-files"))
 
-    def of(self, content: Content, since: int | None, *, checked: bool, rows_from: int | None = None) -> OneCheck:
+    def of(
+        self, content: Content, since: int | None, *, checked: bool, rows_from: int | None = None,
+        placed: PlacedKeys | None = None,
+    ) -> OneCheck:  # fmt: skip
         """The checks of one commit through all its tries. `since`: the snapshot that it was planned on, if known."""
         whole = rows_from is not None or self.facts.vectors_by_file or self.facts.evolution
         drops = self._drops_duplicates and content.kind == "APPEND"
@@ -55,7 +60,12 @@ class Checks:
         rows = None
         if since is not None and not self.facts.vectors_by_file:
             rows = LookedUp(self.table, content, since, self._user)
-        return OneCheck(self, files, since or 0, drops, rows_from, rows)
+        return OneCheck(self, files, since or 0, drops, rows_from, rows, placed)
+
+    def keys_placed(self, placed: PlacedKeys, latest: Snapshot) -> None:
+        """Nobody else has placed keys that the writer did not know of."""
+        placed_keys.check(self.table, placed, latest, self._user, self._mine, self._keys_seen)
+        self._keys_seen = latest.id
 
     def field_ids(self, schema_id: int) -> dict[str, int]:
         """Ids of the columns of a schema, by name."""
@@ -67,10 +77,11 @@ class OneCheck:
 
     def __init__(
         self, checks: Checks, files: BaseFiles | None, since: int, drops: bool, rows_from: int | None,
-        looked_up: LookedUp | None,
+        looked_up: LookedUp | None, placed: PlacedKeys | None,
     ) -> None:  # fmt: skip
         self._checks = checks
         self._looked_up = looked_up
+        self._placed = placed
         self._files = files
         self._since = since
         self._drops = drops
@@ -85,6 +96,8 @@ class OneCheck:
             checks.strict.check(latest, content)
         if self._looked_up:
             self._looked_up.check(latest, checks._mine)
+        if self._placed is not None:
+            checks.keys_placed(self._placed, latest)
         if self._files is None:
             if content.kind == "APPEND":
                 self._bucket_counts(content, latest)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from shoal.errors import BadRequest, CommitUnknown
 from shoal.format.snapshot import BATCH_IDENTIFIER
+from shoal.table import placed_keys
 from shoal.table.commit import Commit
 from shoal.table.staged import Committed, Staged
 from shoal.table.upkeep import Keeper
@@ -69,7 +70,7 @@ class Committer:
             last = self.last_checkpoint()
             if last is not None and last != BATCH_IDENTIFIER and checkpoint <= last:
                 return Committed(replayed=True)
-            whole = joined(staged, watermark, properties)
+            whole = joined(staged, watermark, properties, self.table.name)
         try:
             committed = self._commit.commit(whole, checkpoint, force_snapshot=self._forced(checkpoint))
         except CommitUnknown:
@@ -89,7 +90,10 @@ class Committer:
 
         Their files must still be there, and are held against what the table holds now.
         """
-        whole = [(checkpoint, joined(staged, None, None)) for checkpoint, staged in sorted(recovered.items())]
+        whole = [
+            (checkpoint, joined(staged, None, None, self.table.name))
+            for checkpoint, staged in sorted(recovered.items())
+        ]
         done = self._commit.filter_and_commit(whole, force_snapshot=self.table.options.ignore_empty_commit is False)
         self._looked_back = False
         return done
@@ -111,7 +115,7 @@ class Committer:
         self.close()
 
 
-def joined(staged: Sequence[Staged], watermark: int | None, properties: Mapping[str, str] | None) -> Staged:
+def joined(staged: Sequence[Staged], watermark: int | None, properties: Mapping[str, str] | None, name: str) -> Staged:
     """What several writers staged for one checkpoint as one value. Time has come as far as for the slowest of them."""
     marks = [s.watermark for s in staged if s.watermark is not None]
     return Staged(
@@ -119,4 +123,5 @@ def joined(staged: Sequence[Staged], watermark: int | None, properties: Mapping[
         min((s.base_snapshot for s in staged), default=0),
         watermark if watermark is not None else min(marks, default=None),
         {k: v for s in staged for k, v in s.properties.items()} | dict(properties or {}),
+        placed_keys.joined([s.placed for s in staged], name),
     )

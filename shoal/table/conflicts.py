@@ -2,8 +2,9 @@
 """What may not be committed on top of the newest snapshot, because another writer was there first.
 
 Agrees with: ConflictDetection, RowIdColumnConflictChecker (2.0.0), in the order of their checks. Pure: the caller reads
-what is there. Invariant: a check raises `Conflict` or says nothing. Stricter than Java in two places: a file that one
-commit deletes twice is refused, and the message names the files instead of listing the whole partition.
+what is there. Invariant: a check raises `Conflict` or says nothing. Stricter than Java: a file that one commit deletes
+twice is refused, and so are files with columns of rows that a compaction gives new ids. The message names the files
+instead of listing the whole partition.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def check(facts: Facts, base: Base, content: Content, *, rows_checked: bool = Fa
         _row_ids_exist(facts, base, content)
         if rows_checked or content.kind == "COMPACT":
             _row_ranges(facts, merged)
+        if content.kind == "COMPACT":
+            _rows_left(facts, content, merged)
         _indexed_rows(facts, base.entries, content.indexes)
 
 
@@ -277,6 +280,16 @@ def _row_ranges(facts: Facts, merged: Sequence[Entry]) -> None:
     ranges = Spans((s for s, _ in plain), join=False)
     for e in files:
         if dedicated(e.file.file_name) and not ranges.hold(span(e.file)):
+            raise _lost_rows(facts, e)
+
+
+def _rows_left(facts: Facts, content: Content, merged: Sequence[Entry]) -> None:
+    """Rows whose files go without others in their place get new ids: no file may hold columns of them still."""
+    plain = [e for e in _with_rows(content.entries) if not dedicated(e.file.file_name)]
+    kept = Spans((span(e.file) for e in plain if e.kind == ADD), join=False)
+    gone = Spans((s for s in (span(e.file) for e in plain if e.kind == DELETE) if not kept.hold(s)), join=True)
+    for e in _with_rows(merged) if gone.first else ():
+        if gone.hold(span(e.file)):
             raise _lost_rows(facts, e)
 
 

@@ -21,6 +21,7 @@ from shoal.lsm.merge import DELETE, INSERT, KIND, UPDATE_AFTER
 from shoal.table.buckets import UNAWARE, Group, Indexes, Newest, Place, Rows, groups_of, partitions_of
 from shoal.table.key_index import KeyIndex, Keys, fingerprints
 from shoal.table.partition_counts import Leaving, PartitionCounts
+from shoal.table.placed_keys import PlacedKeys
 from shoal.table.read import read
 from shoal.table.scan import Plan, Scan, Split
 
@@ -50,7 +51,8 @@ class CrossPartitionRouter:
         self._values: list[pa.Table] = []  # the partition columns of each, one row
         self._counts: list[PartitionCounts] = []
         self._seen = 0  # the newest snapshot that the index holds
-        self._dirty = self._staged_dirty = False
+        self._placed: PlacedKeys | None = None
+        self._dirty = self._staged_dirty = self._routed = False
 
     # ---- the state
 
@@ -117,12 +119,13 @@ class CrossPartitionRouter:
             self._index.close()
         self._index = None
         self._partitions, self._values, self._counts = {}, [], []
-        self._dirty = self._staged_dirty = False
+        self._dirty = self._staged_dirty = self._routed = False
 
     # ---- rows
 
     def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
         index = self._ready()
+        self._routed |= bool(rows.num_rows)
         partitions, codes = partitions_of(self._table, rows)
         firsts = np.unique(codes, return_index=True)[1].tolist()
         ids = self._ids(partitions, [self._columns(rows.slice(at, 1)) for at in firsts])
@@ -251,9 +254,13 @@ class CrossPartitionRouter:
     # ---- checkpoints
 
     def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
+        self._placed = PlacedKeys(keys_until=self._seen) if self._routed and not self._overwrite else None
         self._staged_dirty |= self._dirty
-        self._dirty = False
+        self._dirty = self._routed = False
         return {}
+
+    def placed(self) -> PlacedKeys | None:
+        return self._placed
 
     def committed(self) -> None:
         self._staged_dirty = False

@@ -23,6 +23,7 @@ from shoal.format.predicate import TRUE, Node, project
 from shoal.format.schema import Schema
 from shoal.format.stats import file_bounds
 from shoal.format.types import Field, arrow_field, arrow_schema
+from shoal.lsm.row_ranges import first_row, is_plain, is_vector_file, together
 from shoal.table.blob_column import BlobColumn
 from shoal.table.row_tracking import ROW_ID, TRACKED
 
@@ -57,10 +58,6 @@ class Files:
     descriptors: bool = False
 
 
-def is_vector_file(name: str) -> bool:
-    return ".vector." in name
-
-
 # ---- groups ----------------------------------------------------------------------------------------------
 
 
@@ -69,53 +66,26 @@ def groups(files: Sequence[DataFile]) -> list[Group]:
 
     In a group come first the normal files, newest first, then blob files and vector files by their first row.
     """
-    found: list[list[DataFile]] = []
-    end = -1
-    for f in sorted(files, key=lambda f: (_first(f), _first(f) + f.row_count)):
-        if found and _first(f) < end:
-            found[-1].append(f)
-        else:
-            found.append([f])
-        end = max(end, _first(f) + f.row_count)
-    return [_sorted(g) for g in found]
+    return [_sorted(g) for g in together(files, gap=0)]
 
 
 def _sorted(group: Sequence[DataFile]) -> Group:
-    normal = sorted((f for f in group if _is_normal(f)), key=lambda f: -f.max_sequence)
+    normal = sorted((f for f in group if is_plain(f)), key=lambda f: -f.max_sequence)
     for f in normal[1:]:
         if (f.first_row_id, f.row_count) != (normal[0].first_row_id, normal[0].row_count):
             raise Corrupt(
                 f"{f.file_name} and {normal[0].file_name} overlap in row ids, but not exactly",
                 hint="files of one range of rows must have the same rows",
             )
-    rest = sorted((f for f in group if not _is_normal(f)), key=lambda f: (_first(f), -f.max_sequence))
+    rest = sorted((f for f in group if not is_plain(f)), key=lambda f: (first_row(f), -f.max_sequence))
     return (*normal, *rest)
-
-
-def _is_normal(f: DataFile) -> bool:
-    return not is_blob_file(f.file_name) and not is_vector_file(f.file_name)
-
-
-def _first(f: DataFile) -> int:
-    if f.first_row_id is None:
-        raise Corrupt(
-            f"{f.file_name} has no first row id, although data evolution is on",
-            hint="it was committed by a writer that does not track rows",
-        )
-    return f.first_row_id
 
 
 def span(group: Group) -> tuple[int, int]:
     """(first row id, number of rows) of a group."""
-    first = _first(group[0]) if _is_normal(group[0]) else min(map(_first, group))
-    rows = group[0].row_count if _is_normal(group[0]) else max(_first(f) + f.row_count for f in group) - first
+    first = first_row(group[0]) if is_plain(group[0]) else min(map(first_row, group))
+    rows = group[0].row_count if is_plain(group[0]) else max(first_row(f) + f.row_count for f in group) - first
     return first, rows
-
-
-def anchor(group: Group) -> DataFile | None:
-    """The file whose deletion vector is the group's: the oldest normal one. Positions count from the group's start."""
-    normal = [f for f in group if _is_normal(f)]
-    return min(normal, key=lambda f: (f.max_sequence, f.file_name), default=None)
 
 
 def file_fields(file: DataFile, schema: Schema) -> tuple[Field, ...]:
@@ -142,7 +112,7 @@ def sources(group: Group, fields: Sequence[Field], schema: Callable[[int], Schem
     found = []
     for files in _layers(group, schema):
         have = {f.id for f in file_fields(files[0], schema(files[0].schema_id))}
-        if _is_normal(files[0]):
+        if is_plain(files[0]):
             have |= {f.id for f in TRACKED}  # of rows as they are now: the newest file's
         given = tuple(f for f in left if f.id in have)
         if given:
@@ -159,7 +129,7 @@ def sources(group: Group, fields: Sequence[Field], schema: Callable[[int], Schem
 
 def _layers(group: Group, schema: Callable[[int], Schema]) -> list[Group]:
     """Normal files newest first, then the blob files of each field, then vector files of the same columns."""
-    layers: list[Group] = [(f,) for f in group if _is_normal(f)]
+    layers: list[Group] = [(f,) for f in group if is_plain(f)]
     parts: dict[tuple[object, ...], list[DataFile]] = {}
     for f in group:
         if is_blob_file(f.file_name):
@@ -194,7 +164,7 @@ def batches(
             streams.append((s.fields, _Stream(s, first, total, files)))
     schema = arrow_schema(fields)
     try:
-        for start, stop in _cuts(total, rows, [b for _, b in blobs]):
+        for start, stop in cuts(total, rows, [b for _, b in blobs]):
             n = stop - start
             keep = None if deleted is None else deleted.keep(start, n)
             mask = None if keep is None or keep.all() else pa.array(keep)
@@ -223,7 +193,7 @@ def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBat
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _cuts(total: int, rows: int, blobs: Sequence[BlobColumn]) -> Iterator[tuple[int, int]]:
+def cuts(total: int, rows: int, blobs: Sequence[BlobColumn]) -> Iterator[tuple[int, int]]:
     """Stretches of at most `rows` rows and about `_BLOB_BYTES` of blobs."""
     ends = sum((b.ends for b in blobs), np.zeros(total, np.int64))
     start = 0
@@ -280,19 +250,19 @@ class _Stream:
 
 def _parts(files: Group, first: int, total: int) -> list[DataFile]:
     """Of vector files those that count: one after the other over all rows, a newer one hides older ones it overlaps."""
-    if _is_normal(files[0]):
+    if is_plain(files[0]):
         return list(files)
     out: list[DataFile] = []
     expected = first
     for f in files:
-        if _first(f) < expected:
+        if first_row(f) < expected:
             if f.max_sequence >= out[-1].max_sequence:
                 raise Corrupt(
                     f"{f.file_name} and {out[-1].file_name} hold the same rows, and neither is newer",
                     hint="vector files that overlap must differ in sequence number",
                 )
             continue
-        if _first(f) > expected:
+        if first_row(f) > expected:
             break
         out.append(f)
         expected += f.row_count
@@ -326,7 +296,7 @@ def group_bounds(group: Group, schema: Callable[[int], Schema], today: Schema) -
     left = {f.id: f for f in today.fields}
     for file in group:
         fields = file_fields(file, schema(file.schema_id))
-        if not _is_normal(file):
+        if not is_plain(file):
             for f in fields:
                 left.pop(f.id, None)
             continue

@@ -3,7 +3,7 @@
 
 Agrees with: HashBucketAssigner, DynamicBucketIndexMaintainer, HashIndexFile (2.0.0). Invariant: one HASH file for each
 bucket holds all its hashes; a bucket that gets a new one is written whole and replaces the old file in the commit that
-holds the rows. One writer at a time: two would give a key two buckets, as in Java.
+holds the rows. One writer at a time: `placed` tells the commit what was known, and the later of two gets a `Conflict`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from shoal.store.base import add_file, delete_each
 from shoal.table.buckets import UNAWARE, Group, Indexes, Newest, Place, Rows, groups_of, partitions_of
 from shoal.table.hash_assignment import Assignment, Limits, assign_together
 from shoal.table.new_files import new_uuid
+from shoal.table.placed_keys import PlacedKeys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,8 @@ class DynamicRouter:
         self._limits = Limits(o.dynamic_bucket_rows, o.dynamic_bucket_max)
         self._highest = 0
         self._partitions: dict[bytes, Assignment] = {}
+        self._known: dict[bytes, set[str]] = {}  # index files read or written
+        self._placed: PlacedKeys | None = None
         self._changed: dict[Place, None] = {}  # in order
         self._used: set[bytes] = set()  # since the last checkpoint
         self._recent: set[bytes] = set()  # in it
@@ -70,6 +73,7 @@ class DynamicRouter:
         return found
 
     def _load(self, partition: bytes) -> Assignment:
+        known = self._known[partition] = set()
         snapshot = None if self._overwrite else self._newest.refresh()
         if snapshot is None or snapshot.index_manifest is None:
             return Assignment.empty()
@@ -77,6 +81,7 @@ class DynamicRouter:
         for e in self._table.metadata.index_entries(snapshot.index_manifest):
             if e.index_type == hash_index.INDEX_TYPE and e.partition == partition:
                 store, path = self._table.index_at(e.partition, e.bucket, e.file_name, e.external_path)
+                known.add(e.file_name)
                 files.append((e.bucket, hash_index.decode(store.read(path), path)))
         return Assignment.of(files)
 
@@ -89,10 +94,20 @@ class DynamicRouter:
             at = ((place, new) for place, (news, _) in made.items() for new in news)
             delete_each(self._table.index_at(*place, new.file_name, new.external_path) for place, new in at)
             raise
+        self._placed = self._placed_by()
         self._changed = {}
         self._uncommitted += 1
         self._recent, self._used = self._used, set()
         return made
+
+    def _placed_by(self) -> PlacedKeys | None:
+        if self._overwrite or not self._used:
+            return None
+        used = frozenset(self._used)
+        return PlacedKeys(used, frozenset(n for p in used for n in self._known[p]))
+
+    def placed(self) -> PlacedKeys | None:
+        return self._placed
 
     def _write(self, place: Place) -> IndexEntry:
         partition, bucket = place
@@ -101,6 +116,7 @@ class DynamicRouter:
         data = hash_index.encode(hashes)
         store, path = self._table.index_at(partition, bucket, name, None)
         add_file(store, path, data)
+        self._known[partition].add(name)
         return IndexEntry(ADD, partition, bucket, hash_index.INDEX_TYPE, name, len(data), len(hashes))
 
     def committed(self) -> None:
@@ -108,12 +124,12 @@ class DynamicRouter:
         if not self._uncommitted:
             # yesterday's partition need not be remembered
             for partition in self._partitions.keys() - self._used - self._recent:
-                del self._partitions[partition]
+                del self._partitions[partition], self._known[partition]
 
     def forget(self) -> None:
         self._uncommitted = 0
-        self._partitions = {}
-        self._changed = {}
+        self._partitions, self._known = {}, {}
+        self._changed, self._placed = {}, None
         self._used = set()
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shoal.format.datafile import DataFile
+from shoal.format.manifest import entries_of
 from shoal.format.snapshot import Snapshot
 from shoal.options import check
 from shoal.table.commit import Commit
@@ -19,7 +20,7 @@ from shoal.table.compact_choice import Choice
 from shoal.table.compact_job import Progress, Sized, bucket_tasks, publish, run_all, run_bucket
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.postponed import POSTPONED
-from shoal.table.staged import Staged
+from shoal.table.staged import BucketChanges, Staged
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from shoal.lsm.sort import SortOrder
     from shoal.table.expire_run import Expired
     from shoal.table.partition_expiry import ExpiredPartitions
     from shoal.table.table import Table
@@ -126,6 +128,8 @@ class Maintain:
         where: str | pc.Expression | None = None,
         partitions: Sequence[Mapping[str, object]] | None = None,
         idle_time: str | int | None = None,
+        order_strategy: str | None = None,
+        order_by: Sequence[str] | None = None,
         dry_run: bool = False,
         commit_user: str | None = None,
         checkpoint: int | None = None,
@@ -134,7 +138,10 @@ class Maintain:
     ) -> CompactionReport:
         """Compact every bucket that needs it; with `full` everything goes to the highest level.
 
-        Tables without a primary key: small files become larger ones; without buckets `full` makes no difference.
+        Tables without a primary key: small files become larger ones; without buckets `full` makes no difference. Those
+        with `clustering.incremental` are sorted by `clustering.columns`, level by level, with `full` all of their rows.
+        `order_strategy` (`order`, `zorder`, `hilbert`) with `order_by` writes whole partitions of a table without
+        primary key and buckets anew, sorted; that is a snapshot of kind OVERWRITE.
         Postponed rows get their buckets. `where` (over partition columns), `partitions` (`[{"dt": "2026-11-01"}]`) and
         `idle_time` (no new file for so long, `"1 h"` or milliseconds) choose partitions. Buckets are worked on by so
         many `threads`, which share the memory; `progress` is called as they end. Postponed rows go through one writer,
@@ -144,6 +151,11 @@ class Maintain:
         """
         table, choice = self.table, Choice(where, partitions, idle_time)
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
+        order = None
+        if order_strategy is not None or order_by is not None:
+            from shoal.table.sort_compact import order_of
+
+            order = order_of(table, order_strategy, order_by, choice)
         if table.primary_key and table.options.bucket == POSTPONED:
             from shoal.table.postpone_compact import compact_postponed
 
@@ -154,27 +166,42 @@ class Maintain:
         newest = commit.refresh()
         if newest is None:
             return CompactionReport(table.name, ())
-        live = choice.of(table, table.metadata.live(newest))
-        of = _bucket_job if table.primary_key else _append_job
-        tasks, planned, run = of(table, newest, live, full, threads)
-        if dry_run or not tasks:
+        everything = table.metadata.live(newest)
+        live = choice.of(table, everything)
+        if order is not None:
+            job = _sort_job(table, newest, live, order, threads)
+        elif table.primary_key:
+            job = _bucket_job(table, newest, live, full, threads)
+        elif table.data_evolution:
+            job = _evolution_job(table, newest, live, full, threads)
+        else:
+            job = _append_job(table, newest, live, everything if choice else None, full, threads)
+        planned = job.planned
+        if dry_run or not job.tasks:
             return CompactionReport(table.name, planned)
-        job = table.metrics.compaction.job()
+        measured = table.metrics.compaction.job()
+
+        def abort(changes: Sequence[BucketChanges]) -> None:
+            commit.abort(Staged(tuple(changes), newest.id))
+
         sizes = [Sized(p.files, p.bytes) for p in planned]
-        results = run_all(
-            tasks, sizes, run, lambda changes: commit.abort(Staged(tuple(changes), newest.id)), table.clock.monotonic,
-            threads=threads, tell=progress,
-        )  # fmt: skip
+        results = run_all(job.tasks, sizes, job.run, abort, table.clock.monotonic, threads=threads, tell=progress)
+        if job.settle is not None:
+            try:
+                results = job.settle(results, commit.refresh())
+            except BaseException:
+                abort([r.changes for r in results if r.changes is not None])
+                raise
         committed = publish(table, commit, newest, results, checkpoint)
-        job.add(s for r in results for s in r.sizes)
+        measured.add(s for r in results for s in r.sizes)
         done, changes = [d for r in results for d in r.done], [r.changes for r in results if r.changes is not None]
         if committed is None:
             return CompactionReport(table.name, planned)
         return CompactionReport(
             table.name,
             planned,
-            files_before=sum(len(c.compact_before) for c in changes),
-            files_after=sum(len(c.compact_after) for c in changes),
+            files_before=sum(len(c.compact_before) + len(c.deleted_files) for c in changes),
+            files_after=sum(len(c.compact_after) + len(c.new_files) for c in changes),
             bytes_read=sum(r.bytes_read for r in done),
             bytes_written=sum(r.bytes_written for r in done),
             seconds=sum(r.seconds for r in done),
@@ -236,26 +263,60 @@ class Maintain:
         )  # fmt: skip
 
 
-_Job = tuple[Sequence[Any], tuple[PlannedBucket, ...], Callable[[Any], TaskResult]]
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Tasks, what is said of each, what carries one out, and what adds to the results what they need together."""
+
+    tasks: Sequence[Any]
+    planned: tuple[PlannedBucket, ...]
+    run: Callable[[Any], TaskResult]
+    settle: Callable[[list[TaskResult], Snapshot | None], list[TaskResult]] | None = None
 
 
 def _bucket_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
-    """(tasks, what is said of each, what carries one out) for a table with a primary key."""
+    """For a table with a primary key."""
     tasks = tuple(bucket_tasks(table, newest, live, full=full))
     files, budget = NewFiles(table), table.budget().share(threads)
     planned = tuple(
         _planned(table, t.partition, t.bucket, t.plan.files, t.plan.output_level, t.plan.reason) for t in tasks
     )
-    return tasks, planned, lambda task: run_bucket(table, files, task, budget)
+    return _Job(tasks, planned, lambda task: run_bucket(table, files, task, budget))
 
 
-def _append_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
-    """The same without one. The groups of a partition whose deletion vectors lie together are one after the other."""
-    from shoal.table.append_compact import result_of, tasks_of
+def _append_job(
+    table: Table, newest: Snapshot, live: pa.Table, everything: pa.Table | None, full: bool, threads: int
+) -> _Job:
+    """For one without. The groups of a partition whose deletion vectors lie together are one after the other.
 
-    tasks = tuple(tasks_of(table, newest, live, full=full))
+    `everything` are the entries of all partitions where some were chosen.
+    """
+    from shoal.table import append_compact, cluster
+
+    if table.options.get("clustering.incremental"):
+        tasks = tuple(cluster.tasks_of(table, newest, live, everything, full=full))
+    else:
+        tasks = tuple(append_compact.tasks_of(table, newest, live, full=full))
+    budget = table.budget().share(threads)
+    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, t.level, t.reason) for t in tasks)
+    return _Job(tasks, planned, lambda task: append_compact.result_of(task, budget))
+
+
+def _sort_job(table: Table, newest: Snapshot, live: pa.Table, order: SortOrder, threads: int) -> _Job:
+    """The partitions of `live` written anew in this order."""
+    from shoal.table.sort_compact import result_of, tasks_of
+
+    tasks, budget = tuple(tasks_of(table, newest, live, order)), table.budget().share(threads)
     planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.reason) for t in tasks)
-    return tasks, planned, result_of
+    return _Job(tasks, planned, lambda task: result_of(task, budget))
+
+
+def _evolution_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
+    """For a table whose columns lie in several files. There is one way: `full` makes no difference."""
+    from shoal.table.evolution_compact import result_of, settled, tasks_of
+
+    tasks = tuple(tasks_of(table, newest, entries_of(live)))
+    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.reason) for t in tasks)
+    return _Job(tasks, planned, result_of, lambda results, now: settled(table, now, tasks, results))
 
 
 def done_compaction(partition: str, bucket: int, c: Compacted) -> DoneCompaction:

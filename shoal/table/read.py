@@ -20,8 +20,9 @@ from shoal.format.datafile import DataFile
 from shoal.format.schema import VALUE_KIND
 from shoal.format.types import Field
 from shoal.lsm.merge import INSERT, KIND, UPDATE_AFTER, merge_runs
+from shoal.lsm.row_ranges import anchor
 from shoal.lsm.sections import Section
-from shoal.table.data_evolution import Files, anchor
+from shoal.table.data_evolution import Files
 from shoal.table.data_evolution import batches as wide_batches
 from shoal.table.inline_blobs import inline_blobs, with_blobs
 from shoal.table.postponed import merged as merged_postponed

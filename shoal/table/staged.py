@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.format.datafile import ADD, DELETE, DataFile, Entry
 from shoal.format.index_manifest import IndexEntry
+from shoal.table.placed_keys import PlacedKeys
 
 if TYPE_CHECKING:
     from shoal.store.base import Store
@@ -84,6 +85,8 @@ class Staged:
     base_snapshot: int = 0
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    placed: PlacedKeys | None = None
+    """What the buckets of keys were chosen by, where a table remembers them."""
 
     def appended(self) -> Content:
         """What rows became, as a snapshot of its own; `OVERWRITE` when that takes rows away."""

@@ -16,7 +16,7 @@ import pytest
 from oracle_values import multiset, rows_of
 
 import shoal
-from shoal import NotFound, ShoalError, Unsupported
+from shoal import NotFound, ShoalError
 from shoal.format.manifest import entries_of
 from shoal.table.scan import Scan
 from shoal.table.table import Table
@@ -38,8 +38,6 @@ EARLIER = {
     "maint.wo_pk.before": 3,
 }
 
-# The columns of a row lie in several files there.
-NOT_COMPACTED = {"tracking.blobs", "tracking.de"}
 POSTPONED = "bucket_modes.pk_postpone"
 
 HERE = Path(__file__).parent
@@ -170,10 +168,6 @@ def test_a_compaction_sorts_keys_in_javas_order(table: str, golden, expected, tm
 @pytest.mark.parametrize("table", [t for t in READ if t not in NOT_DUMPED])
 def test_a_full_compaction_of_javas_files_keeps_the_rows(table: str, golden, expected, tmp_path: Path) -> None:
     own = own_copy(golden, table, tmp_path)
-    if table in NOT_COMPACTED:
-        with pytest.raises(Unsupported, match="data-evolution|blob-field"):
-            own.maintain.compact(full=True)
-        return
     postponed = own.with_options({"postpone.merge-on-read": "true"}).scan().to_arrow() if table == POSTPONED else None
     own.maintain.compact(full=True)
     if own.primary_key:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,13 +134,12 @@ def test_a_failed_commit_leaves_no_key_behind() -> None:
 def test_one_key_in_two_partitions_is_told() -> None:
     t = TRUTH["x_dedup"]
     table = create(t)
-    with table.write("a") as a, table.write("b") as b:
+    with table.write("a") as a, table.write("b") as b, table.committer("a") as commits:
         a.append(rows_of(t, {"rows": [[0, 1, 1], [0, 2, 1]]}))
         b.append(rows_of(t, {"rows": [[1, 1, 2]]}))
-        a.flush()  # both have looked at an empty table
-        b.flush()
-        a.commit(1)
-        b.commit(1)
+        # both look at an empty table and, as in Java, tell the committer nothing of it
+        for n, staged in enumerate([replace(w.prepare(1), placed=None) for w in (a, b)]):
+            commits.commit(n, staged)
     with table.write("c") as w, pytest.raises(BadRequest, match="1 keys are in two partitions"):
         w.append(rows_of(t, {"rows": [[0, 1, 3]]}))
         w.flush()

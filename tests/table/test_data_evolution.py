@@ -20,8 +20,9 @@ from shoal.format.blob import PLACEHOLDER, Descriptor, decode_descriptor, encode
 from shoal.format.datafile import DataFile, Stats
 from shoal.format.schema import Schema
 from shoal.format.types import DataType, Field
+from shoal.lsm.row_ranges import anchor
 from shoal.store.memory import MemoryStore
-from shoal.table.data_evolution import Files, anchor, batches, group_bounds, groups, sources, span
+from shoal.table.data_evolution import Files, batches, group_bounds, groups, sources, span
 
 Golden = Callable[[str], Path]
 
