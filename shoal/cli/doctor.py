@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 
 from shoal.cli.doctor_history import HISTORY_COMMANDS
+from shoal.cli.doctor_lint import LINT
 from shoal.cli.output import has_colour, show_json, width
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_table
@@ -52,4 +53,5 @@ COMMANDS = (
         "judge them. Exit code 0 says that the table is well, 1 that it is not.",
     ),
     *HISTORY_COMMANDS,
+    LINT,
 )  # fmt: skip

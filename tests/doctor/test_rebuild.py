@@ -20,7 +20,7 @@ def past_of(made: Made) -> Past:
 
 
 def expire_to(made: Made, keep: int) -> None:
-    made.table.maintain.expire(retain_min=1, retain_max=keep, older_than=made.clock.now_ms() + 1, max_deletes=1000)
+    made.table.maintain.expire(retain_min=keep, retain_max=keep, older_than=made.clock.now_ms() + 1, max_deletes=1000)
 
 
 def test_records_ever_written_are_exact_when_nearly_all_snapshots_are_gone() -> None:
