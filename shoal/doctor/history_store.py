@@ -309,7 +309,7 @@ class HistoryStore:
             row = self._db.execute("SELECT max(before) FROM start WHERE source = ?", (source,)).fetchone()
             low = row[0]
         flows = self._flows(source, steps)
-        start, start_before = (None, None) if low is None else self._start(source, low, steps)
+        start = None if low is None else self._state_before(source, low)
         row = None
         if low is not None:
             row = self._db.execute(
@@ -326,7 +326,7 @@ class HistoryStore:
         gaps = self._gaps(source, low if first is not None else None, last)
         return Window(
             table, name, steps, flows, start, self._schemas(source), stock, after, gaps,
-            self._events(source, from_ms, taken), notes, start_before, inherited, small,
+            self._events(source, from_ms, taken), notes, inherited, small,
         )  # fmt: skip
 
     def trend(self, table: str, since_ms: int | None = None) -> pa.Table:
@@ -456,16 +456,6 @@ class HistoryStore:
         if row[0] == snapshot:
             return state
         return advance(state, self._flows_between(source, row[0], snapshot - 1))
-
-    def _start(self, source: int, first: int, steps: Sequence[SnapshotFacts]) -> tuple[pa.Table | None, int | None]:
-        state = self._state_before(source, first)
-        if state is not None or not steps:
-            return state, None
-        row = self._db.execute(
-            "SELECT min(before) FROM start WHERE source = ? AND known AND before > ? AND before <= ?",
-            (source, first, steps[-1].id),
-        ).fetchone()
-        return (None, None) if row[0] is None else (self._state_at(source, row[0]), row[0])
 
     def _schemas(self, source: int) -> tuple[SchemaFacts, ...]:
         rows = self._db.execute(
