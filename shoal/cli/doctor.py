@@ -6,6 +6,8 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
+from shoal.cli.doctor_history import HISTORY_COMMANDS
+from shoal.cli.doctor_lint import LINT
 from shoal.cli.output import has_colour, show_json, width
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_table
@@ -16,11 +18,11 @@ def _check(args: Namespace) -> int:
     from shoal.doctor.debt import debt
     from shoal.doctor.physical import physical
     from shoal.doctor.report import check, check_text, judge, to_json
-    from shoal.doctor.sample import live_entries, sample
+    from shoal.doctor.sample import sample
+    from shoal.doctor.take import take
 
-    taken = sample(table.metadata)
-    found = debt(taken, live_entries(table.metadata, taken))
-    listed = physical(table.store, taken) if args.list else None
+    found = debt(take(table.metadata))
+    listed = physical(table.store, sample(table.metadata)) if args.list else None
     verdict = judge(found)
     if args.output == "json":
         import json
@@ -50,4 +52,6 @@ COMMANDS = (
         about="Count the files that a table made, holds and retains, from its metadata, and\n"
         "judge them. Exit code 0 says that the table is well, 1 that it is not.",
     ),
+    *HISTORY_COMMANDS,
+    LINT,
 )  # fmt: skip
