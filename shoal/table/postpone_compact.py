@@ -27,6 +27,7 @@ from shoal.table.commit import Commit
 from shoal.table.compact_choice import Choice
 from shoal.table.postpone_write import CountedRouter, bucket_counts, postponed_rows
 from shoal.table.postponed import POSTPONED
+from shoal.table.rows import unnamed
 from shoal.table.runs import BucketFiles
 from shoal.table.staged import BucketChanges, Staged
 from shoal.table.strict_mode import OPTION as LAST_SAFE
@@ -34,8 +35,6 @@ from shoal.table.upkeep import Keeper
 from shoal.table.write import Write
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from shoal.table.maintain import CompactionReport, PlannedBucket
     from shoal.table.table import Table
 
@@ -82,7 +81,7 @@ def compact_postponed(
         # planned on `newest`: nobody may have compacted or overwritten these partitions since
         commit = Commit(table.with_options({LAST_SAFE: newest.id}), w.commit_user, table.rng)
         try:
-            changes = [_one_compaction(table, c) for c in made.changes]
+            changes = [one_compaction(table, c) for c in made.changes]
         except BaseException:
             commit.abort(made)
             raise
@@ -147,19 +146,10 @@ def _replay(table: Table, partition: bytes, files: Sequence[DataFile], w: Write)
     in_order = sorted(files, key=lambda f: f.creation_ms or 0)
     for batch in opened.batches(in_order, _ROWS):
         if batch.num_rows:
-            w.replay(*_plain(batch))
+            w.replay(unnamed(batch.drop_columns([VALUE_KIND.name])), batch.column(VALUE_KIND.name))
 
 
-def _plain(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
-    """(rows as writers hold them: columns without field ids, all of them nullable; their kinds)."""
-    import pyarrow as pa
-
-    schema = pa.schema([pa.field(f.name, f.type) for f in batch.schema])
-    rows = pa.RecordBatch.from_arrays(batch.columns, schema=schema).drop_columns([VALUE_KIND.name])
-    return rows, batch.column(VALUE_KIND.name)
-
-
-def _one_compaction(table: Table, c: BucketChanges) -> BucketChanges:
+def one_compaction(table: Table, c: BucketChanges) -> BucketChanges:
     """What a writer made of the rows and of the bucket, as one compaction. New files that it used up are deleted."""
     new = {f.file_name: f for f in c.new_files}
     gone = [new.pop(f.file_name) for f in c.compact_before if f.file_name in new]
