@@ -59,6 +59,10 @@ def _check(args: Namespace) -> None:
             "--continuous goes with none of --dry-run, --partition-idle-time and -o json",
             hint="run the command without it, again and again where that is wanted",
         )
+    if args.continuous and (args.order_strategy or args.order_by):
+        raise BadRequest(
+            "--continuous does not go with --order-strategy", hint="'clustering.incremental' sorts step by step"
+        )
     if (args.include or args.exclude) and "*" not in args.table:
         raise BadRequest("--include and --exclude choose among tables", hint="name several tables, as in 'shop.*'")
     if args.threads < 1:
@@ -95,6 +99,8 @@ def _compact(args: Namespace, lake: Lake, name: str) -> CompactionReport:
             where=args.where,
             partitions=_partitions(args),
             idle_time=args.partition_idle_time,
+            order_strategy=args.order_strategy,
+            order_by=None if args.order_by is None else [c.strip() for c in args.order_by.split(",")],
             dry_run=args.dry_run,
             threads=args.threads,
             progress=bar,
@@ -191,6 +197,11 @@ def _arguments(parser: Parser) -> None:
         "--partition-idle-time", metavar="TIME", help="only partitions without a new file for so long, e.g. '1 h'"
     )
     parser.add_argument(
+        "--order-strategy", metavar="ORDER", type=one_of("an order", "order", "zorder", "hilbert"),
+        help="write whole partitions anew, sorted: order, zorder or hilbert",
+    )  # fmt: skip
+    parser.add_argument("--order-by", metavar="COLUMNS", help="the columns to sort by, as in a,b")
+    parser.add_argument(
         "--include",
         metavar="PATTERN",
         action="append",
@@ -267,6 +278,7 @@ COMMANDS = (
         "shoal compact run -w /data/warehouse shop.orders --dry-run\n"
         "shoal compact run -w /data/warehouse shop.orders --full\n"
         "shoal compact run -w /data shop.orders --where \"dt < '2026-11-01'\"\n"
+        "shoal compact run -w /data d.log --order-strategy zorder --order-by day,user\n"
         "shoal compact run -w /data 'shop.*' --exclude 'shop.tmp_*' --continuous",
         _run, _arguments,
         about="Merge the files of the buckets that need it by the table's own options. Readers\n"

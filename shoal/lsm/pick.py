@@ -218,6 +218,17 @@ def choose(levels: Levels, policy: Policy, memory: Memory, *, now_ms: int, hour:
     return Picked(_plan(levels, policy, output_level, files, choice[1]), Memory(last_full_ms, calls))
 
 
+def choose_runs(runs: Sequence[Run], num_levels: int, policy: Policy) -> Plan | None:
+    """The strategy for runs whose files may overlap, as those of clustered tables: by space, size and count alone."""
+    sizes = [run.size for run in runs]
+    ratio = policy.size_ratio
+    choice = _by_space(sizes, policy) or _by_size(sizes, policy, ratio) or _by_count(sizes, policy, ratio)
+    if choice is None:
+        return None
+    count, output_level = _target(runs, choice[0], num_levels - 1)
+    return Plan(output_level, tuple(f for run in runs[:count] for f in run.files), False, choice[1])
+
+
 def _early(
     runs: Sequence[Run], sizes: Sequence[int], max_level: int, policy: Policy, memory: Memory, now_ms: int
 ) -> _Choice | None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One bucket of a table without a primary key being written, and the compaction beside it.
 
-The same surface as `BucketWriter`. Agrees with: AppendOnlyWriter, BucketedAppendCompactManager (2.0.0), but for what
-two compactions of one checkpoint leave behind: Java's commit refuses the file that the second one took from the first,
-here it never becomes visible. Invariant: rows keep their order in the bucket; one compaction runs at a time; without
-buckets nothing compacts here, a job of its own does that.
+The same surface as `BucketWriter`. Agrees with: AppendOnlyWriter, BucketedAppendCompactManager,
+BucketedAppendClusterManager (2.0.0), but for what two compactions of one checkpoint leave behind: Java's commit refuses
+the file that the second one took from the first, here it never becomes visible. Invariant: rows keep their order in the
+bucket, unless its table is clustered; one compaction runs at a time; without buckets nothing compacts here, a job of
+its own does that.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from shoal.lsm.rolling import FileSpec
 from shoal.store.base import delete_each
 from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
 from shoal.table.blob_writer import append_writer
+from shoal.table.cluster import Clustering
 from shoal.table.compact import Bucket, Compacted
 from shoal.table.pending import Pending
 from shoal.table.staged import BucketChanges, Staged, places_of
@@ -61,6 +63,7 @@ class AppendBucketWriter:
         self._sizes = (0, 0)  # of the last compaction
         self._policy = policy_of(table)
         self._compacts = table.options.bucket > 0 and not table.options.write_only
+        self._clustering = Clustering.of(table) if self._compacts else None
         self._queue = in_order(live) if self._compacts else ()
         self._vectors = Vectors(tuple(e for e in indexes if e.index_type == INDEX_TYPE) if self._compacts else ())
         self._running: Future[Compacted] | None = None
@@ -142,29 +145,41 @@ class AppendBucketWriter:
         if result.new_indexes:
             pending.compact_new_indexes = list(result.new_indexes)
             self._vectors = Vectors(result.new_indexes)
-        self._queue = in_order(after(self._queue, result.after, self._policy))
+        if self._clustering is not None:
+            taken = {f.file_name for f in result.before}
+            self._queue = in_order((*(f for f in self._queue if f.file_name not in taken), *result.after))
+        else:
+            self._queue = in_order(after(self._queue, result.after, self._policy))
 
     def trigger(self, scheduler: Scheduler, budget: Budget, *, full: bool = False) -> None:
         """Start the compaction that the bucket needs, if any and if none is running."""
         if not self._compacts or self._running is not None:
             return
-        if full:
-            files = pick_full(self._queue, self._policy, self._vectors.index_of)
-            if files is None:
-                return
-            self._queue = ()
-        else:
-            files, self._queue = pick_next(self._queue, self._policy)
-        if files:
-            reason = "full compaction was asked for" if full else f"{len(files)} neighbouring files"
-            task = Task(self.at, files, self.total_buckets, reason, self._vectors)
+        task = self._next_task(full=full)
+        if task is not None:
 
             def work() -> Compacted:
-                done = carry_out(task)
+                done = carry_out(task, budget)
                 self._sizes = done.input_bytes, done.output_bytes
                 return done
 
             self._running = self.table.metrics.compaction.submit(scheduler, work)
+
+    def _next_task(self, *, full: bool) -> Task | None:
+        """What is due. Files that are taken in order leave the queue; what is clustered stays until it is done."""
+        if self._clustering is not None:
+            return self._clustering.task(self.at, self._queue, self.total_buckets, self._vectors, full=full)
+        if full:
+            files = pick_full(self._queue, self._policy, self._vectors.index_of)
+            if files is None:
+                return None
+            self._queue = ()
+        else:
+            files, self._queue = pick_next(self._queue, self._policy)
+        if not files:
+            return None
+        reason = "full compaction was asked for" if full else f"{len(files)} neighbouring files"
+        return Task(self.at, files, self.total_buckets, reason, self._vectors)
 
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from shoal.budget import Budget
 from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile
+from shoal.lsm.sort import SortOrder, sorted_rows
 from shoal.lsm.spill import Kept
 from shoal.table.append_bucket_writer import AppendBucketWriter
 from shoal.table.blob_writer import AppendFiles, append_writer
 from shoal.table.bucket_writer import AnyBucketWriter
 from shoal.table.buckets import Group, Place, Router
+from shoal.table.cluster import write_order
 from shoal.table.rows import BATCH_ROWS
 from shoal.table.write_buffer import Buckets, Waiting, cores, delete_files, each, shelf_of
 
@@ -45,7 +47,9 @@ class AppendBuffer:
         self._buffers = o.write_buffer_for_append
         self._spills = o.write_buffer_spillable
         self._disk = o.write_buffer_spill_disk
-        self._most_open = 0 if self._buffers else o.write_max_writers_to_spill
+        self._order = write_order(table)
+        self._most_open = 0 if self._buffers or self._order is not None else o.write_max_writers_to_spill
+        self._budget = budget
         self._shelf = shelf_of(table)
         self._open: dict[Place, tuple[AnyBucketWriter, AppendFiles]] = {}
         self._aside: dict[Place, tuple[Group, list[Kept]]] = {}
@@ -83,8 +87,10 @@ class AppendBuffer:
         rows, groups = self._waiting.placed() if self._waiting else (None, [])
         last = {(g.partition, g.bucket): g for g in groups}
         places = dict.fromkeys((*self._open, *self._aside, *last))
-        jobs = [self._job(place, rows, last.get(place)) for place in places]
-        workers = min(len(jobs), cores()) if rows is not None and rows.num_rows >= _PARALLEL_ROWS else 1
+        workers = min(len(places), cores()) if rows is not None and rows.num_rows >= _PARALLEL_ROWS else 1
+        # what is sorted lies beside what waits
+        sorting = None if self._order is None else (self._order, self._budget.share(2 * workers))
+        jobs = [self._job(place, rows, last.get(place), sorting) for place in places]
         self._lost = bool(self._open)  # what is in an open file is nowhere else
         done = each(_Job.run, jobs, workers, _Job.undo)
         self._lost = False
@@ -132,7 +138,9 @@ class AppendBuffer:
 
     # ---- the end
 
-    def _job(self, place: Place, rows: pa.Table | None, group: Group | None) -> _Job:
+    def _job(
+        self, place: Place, rows: pa.Table | None, group: Group | None, sorting: tuple[SortOrder, Budget] | None
+    ) -> _Job:
         kept = self._aside[place][1] if place in self._aside else []
         if place in self._open:
             writer, out = self._open[place]
@@ -145,7 +153,7 @@ class AppendBuffer:
         size = sum(k.bytes for k in kept)
         if rows is not None and group is not None:
             size += int(self._waiting.bytes / max(1, rows.num_rows) * len(group.rows))
-        return _Job(writer, out, first, size, kept, rows, group)
+        return _Job(writer, out, first, size, kept, rows, group, sorting)
 
 
 class _Job:
@@ -160,13 +168,16 @@ class _Job:
         kept: Sequence[Kept],
         rows: pa.Table | None,
         group: Group | None,
+        sorting: tuple[SortOrder, Budget] | None,
     ) -> None:
         self.writer, self._out, self._first, self._size = writer, out, first, size
         self._kept, self._rows, self._group = kept, rows, group
+        self._sorting = sorting
 
     def run(self) -> list[DataFile]:
         if self._out is None:
-            return self.writer.flush(self._batches(), self._first, self._size)
+            batches = self._batches() if self._sorting is None else sorted_rows(self._read, *self._sorting)
+            return self.writer.flush(batches, self._first, self._size)
         for batch in self._batches():
             self._out.write(batch)
         files = self._out.close()
@@ -174,6 +185,9 @@ class _Job:
 
     def undo(self, files: list[DataFile]) -> None:
         delete_files(self.writer.at.spec, files)
+
+    def _read(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        return self._batches() if columns is None else (b.select(list(columns)) for b in self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for kept in self._kept:

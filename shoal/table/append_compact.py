@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction of tables without a primary key: files read one after the other and written as fewer, larger ones.
 
-A `Task` says which files become one, `carry_out` does it, `tasks_of` are those of the dedicated job. Rows that
-a deletion vector marks are left out and their vectors forgotten; rows of a row-tracking table take their ids and
-sequence numbers with them into the file. Agrees with: AppendCompactTask, AppendTableCompactor,
-BaseAppendFileStoreWrite.compactRewrite, RowDataFileSequenceNumberTracker (2.0.0). Invariant: the rows of a bucket keep
-their order; nothing is visible until a commit says so, and a failure deletes what was written.
+A `Task` says which files become one, `carry_out` does it, `tasks_of` are those of the dedicated job. With a `Sorting`
+(see `cluster`) rows are sorted on the way, else they keep their order. Rows that a deletion vector marks are left out
+and their vectors forgotten; rows of a row-tracking table take their ids and sequence numbers with them. Agrees
+with: AppendCompactTask, AppendTableCompactor, BaseAppendFileStoreWrite.compactRewrite and clusterRewrite,
+RowDataFileSequenceNumberTracker (2.0.0). Invariant: nothing is visible until a commit says so, and a failure deletes
+what was written.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shoal.budget import Budget
 from shoal.errors import NotFound
 from shoal.format.datafile import COMPACT, DataFile, Entry
 from shoal.format.deletion_vectors import INDEX_TYPE
@@ -22,9 +24,11 @@ from shoal.format.manifest import entries_of
 from shoal.format.schema import SEQUENCE_NUMBER
 from shoal.format.snapshot import Snapshot
 from shoal.lsm.append_pick import AppendPolicy, Waiting, append_policy, pick_full, pick_next, pick_round, worth
+from shoal.lsm.cluster_pick import packs
 from shoal.lsm.rolling import RollingWriter
+from shoal.lsm.sort import SortOrder, sorted_rows
 from shoal.table.compact import Bucket, Compacted, TaskResult
-from shoal.table.deletions import Deletion, Deletions
+from shoal.table.deletions import Deletion
 from shoal.table.new_files import NewFiles
 from shoal.table.row_tracking import STORED, TRACKED
 from shoal.table.runs import BucketFiles
@@ -43,14 +47,24 @@ _ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
+class Sorting:
+    """How rows are sorted on their way into new files: all together, or `apart`, a target size at a time."""
+
+    order: SortOrder
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
-    """Files of one bucket to be written together, in the order of their rows."""
+    """Files of one bucket to be written together, in the order of their rows unless they are sorted, to a level."""
 
     at: Bucket
     files: Files
     total_buckets: int
     reason: str
     vectors: Vectors
+    level: int = 0
+    sorting: Sorting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +106,40 @@ def policy_of(table: Table) -> AppendPolicy:
 # ---- one task
 
 
-def rewrite(at: Bucket, files: Sequence[DataFile], deletions: Deletions) -> list[DataFile]:
-    """The rows of the files, one file after the other, in new files; what is marked as deleted is left out."""
-    table = at.table
+def rewrite(task: Task, budget: Budget) -> list[DataFile]:
+    """The rows of the files in new files, one file after the other or sorted; what is marked as deleted is left out."""
+    groups, sorting = [task.files], task.sorting
+    if sorting is not None and sorting.apart:
+        groups = packs(task.files, task.at.spec.target_size)
+    written: list[DataFile] = []
+    try:
+        for group in groups:
+            written += _rewritten(task, group, budget)
+    except BaseException:
+        for f in written:
+            task.at.spec.remove(f)
+        raise
+    return [f.upgraded(task.level) for f in written] if task.level else written
+
+
+def _rewritten(task: Task, files: Files, budget: Budget) -> list[DataFile]:
+    at, table = task.at, task.at.table
     tracked = table.options.row_tracking
     fields = [*table.schema.fields, *(TRACKED if tracked else ())]
-    opened = BucketFiles(table, at.partition, at.bucket, fields, deletions=deletions)
-    size = sum(f.file_size for f in files)
+    deletions = task.vectors.deletions
+
+    def read(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        wanted = fields if columns is None else [f for f in fields if f.name in columns]
+        opened = BucketFiles(table, at.partition, at.bucket, wanted, deletions=deletions)
+        return opened.batches(files, _ROWS, threads=True)
+
     writer = RollingWriter(
-        at.spec, source=COMPACT, first_sequence=files[0].min_sequence, expected_bytes=size,
+        at.spec, source=COMPACT, first_sequence=files[0].min_sequence, expected_bytes=sum(f.file_size for f in files),
         columns=(*table.schema.fields, *STORED) if tracked else None,
     )  # fmt: skip
     bounds = SequenceBounds()
     try:
-        for batch in opened.batches(files, _ROWS, threads=True):
+        for batch in read(None) if task.sorting is None else sorted_rows(read, task.sorting.order, budget):
             if tracked:
                 bounds.add(batch)
             writer.write(batch)
@@ -156,18 +190,18 @@ class SequenceBounds:
         return out
 
 
-def carry_out(task: Task) -> Compacted:
+def carry_out(task: Task, budget: Budget | None = None) -> Compacted:
     """Read and write the files of a task; what a commit needs."""
     at, files = task.at, task.files
     started = at.table.clock.monotonic()
-    written = rewrite(at, files, task.vectors.deletions)
+    written = rewrite(task, budget or at.table.budget())
     try:
         new, old = forget(at, task.vectors, files)
     except BaseException:
         delete_files(at, written, ())
         raise
     return Compacted(
-        files, tuple(written), 0, task.reason,
+        files, tuple(written), task.level, task.reason,
         bytes_read=sum(f.file_size for f in files), bytes_written=sum(f.file_size for f in written),
         seconds=at.table.clock.monotonic() - started, new_indexes=new, deleted_indexes=old,
     )  # fmt: skip
@@ -271,9 +305,9 @@ def _arrival(group: Files) -> Files:
     return tuple(sorted(group, key=lambda f: (f.creation_ms or 0, f.first_row_id or 0, f.min_sequence, f.file_name)))
 
 
-def result_of(task: Task) -> TaskResult:
+def result_of(task: Task, budget: Budget | None = None) -> TaskResult:
     """Carry a task out, for a job."""
-    done = task.at.table.metrics.compaction.run(lambda: carry_out(task))
+    done = task.at.table.metrics.compaction.run(lambda: carry_out(task, budget))
     changes = BucketChanges(
         task.at.partition, task.at.bucket, task.total_buckets, compact_before=done.before, compact_after=done.after,
         compact_new_indexes=done.new_indexes, compact_deleted_indexes=done.deleted_indexes,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from shoal.lsm.sort import SortOrder
     from shoal.table.expire_run import Expired
     from shoal.table.partition_expiry import ExpiredPartitions
     from shoal.table.rescale import Rescaled
@@ -128,6 +129,8 @@ class Maintain:
         where: str | pc.Expression | None = None,
         partitions: Sequence[Mapping[str, object]] | None = None,
         idle_time: str | int | None = None,
+        order_strategy: str | None = None,
+        order_by: Sequence[str] | None = None,
         dry_run: bool = False,
         commit_user: str | None = None,
         checkpoint: int | None = None,
@@ -136,7 +139,10 @@ class Maintain:
     ) -> CompactionReport:
         """Compact every bucket that needs it; with `full` everything goes to the highest level.
 
-        Tables without a primary key: small files become larger ones; without buckets `full` makes no difference.
+        Tables without a primary key: small files become larger ones; without buckets `full` makes no difference. Those
+        with `clustering.incremental` are sorted by `clustering.columns`, level by level, with `full` all of their rows.
+        `order_strategy` (`order`, `zorder`, `hilbert`) with `order_by` writes whole partitions of a table without
+        primary key and buckets anew, sorted; that is a snapshot of kind OVERWRITE.
         Postponed rows get their buckets. `where` (over partition columns), `partitions` (`[{"dt": "2026-11-01"}]`) and
         `idle_time` (no new file for so long, `"1 h"` or milliseconds) choose partitions. Buckets are worked on by so
         many `threads`, which share the memory; `progress` is called as they end. Postponed rows go through one writer,
@@ -146,6 +152,11 @@ class Maintain:
         """
         table, choice = self.table, Choice(where, partitions, idle_time)
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
+        order = None
+        if order_strategy is not None or order_by is not None:
+            from shoal.table.sort_compact import order_of
+
+            order = order_of(table, order_strategy, order_by, choice)
         if table.primary_key and table.options.bucket == POSTPONED:
             from shoal.table.postpone_compact import compact_postponed
 
@@ -156,9 +167,16 @@ class Maintain:
         newest = commit.refresh()
         if newest is None:
             return CompactionReport(table.name, ())
-        live = choice.of(table, table.metadata.live(newest))
-        kind = _bucket_job if table.primary_key else _evolution_job if table.data_evolution else _append_job
-        job = kind(table, newest, live, full, threads)
+        everything = table.metadata.live(newest)
+        live = choice.of(table, everything)
+        if order is not None:
+            job = _sort_job(table, newest, live, order, threads)
+        elif table.primary_key:
+            job = _bucket_job(table, newest, live, full, threads)
+        elif table.data_evolution:
+            job = _evolution_job(table, newest, live, full, threads)
+        else:
+            job = _append_job(table, newest, live, everything if choice else None, full, threads)
         planned = job.planned
         if dry_run or not job.tasks:
             return CompactionReport(table.name, planned)
@@ -183,8 +201,8 @@ class Maintain:
         return CompactionReport(
             table.name,
             planned,
-            files_before=sum(len(c.compact_before) for c in changes),
-            files_after=sum(len(c.compact_after) for c in changes),
+            files_before=sum(len(c.compact_before) + len(c.deleted_files) for c in changes),
+            files_after=sum(len(c.compact_after) + len(c.new_files) for c in changes),
             bytes_read=sum(r.bytes_read for r in done),
             bytes_written=sum(r.bytes_written for r in done),
             seconds=sum(r.seconds for r in done),
@@ -286,13 +304,31 @@ def _bucket_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, thre
     return _Job(tasks, planned, lambda task: run_bucket(table, files, task, budget))
 
 
-def _append_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
-    """For one without. The groups of a partition whose deletion vectors lie together are one after the other."""
-    from shoal.table.append_compact import result_of, tasks_of
+def _append_job(
+    table: Table, newest: Snapshot, live: pa.Table, everything: pa.Table | None, full: bool, threads: int
+) -> _Job:
+    """For one without. The groups of a partition whose deletion vectors lie together are one after the other.
 
-    tasks = tuple(tasks_of(table, newest, live, full=full))
+    `everything` are the entries of all partitions where some were chosen.
+    """
+    from shoal.table import append_compact, cluster
+
+    if table.options.get("clustering.incremental"):
+        tasks = tuple(cluster.tasks_of(table, newest, live, everything, full=full))
+    else:
+        tasks = tuple(append_compact.tasks_of(table, newest, live, full=full))
+    budget = table.budget().share(threads)
+    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, t.level, t.reason) for t in tasks)
+    return _Job(tasks, planned, lambda task: append_compact.result_of(task, budget))
+
+
+def _sort_job(table: Table, newest: Snapshot, live: pa.Table, order: SortOrder, threads: int) -> _Job:
+    """The partitions of `live` written anew in this order."""
+    from shoal.table.sort_compact import result_of, tasks_of
+
+    tasks, budget = tuple(tasks_of(table, newest, live, order)), table.budget().share(threads)
     planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.reason) for t in tasks)
-    return _Job(tasks, planned, result_of)
+    return _Job(tasks, planned, lambda task: result_of(task, budget))
 
 
 def _evolution_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:

@@ -171,8 +171,8 @@ def test_the_loser_of_two_compactions_gets_a_conflict_and_leaves_no_file(monkeyp
     commits(t, 5)
     carry_out, other = append_compact.carry_out, []
 
-    def slow(task: append_compact.Task) -> Any:
-        result = carry_out(task)
+    def slow(task: append_compact.Task, *more: Any) -> Any:
+        result = carry_out(task, *more)
         if not other:
             other.append(True)
             other.append(t.maintain.compact().snapshot)
@@ -193,10 +193,10 @@ def test_a_compaction_that_fails_leaves_no_file(monkeypatch: pytest.MonkeyPatch)
             w.commit()
     carry_out, done = append_compact.carry_out, []
 
-    def failing(task: append_compact.Task) -> Any:
+    def failing(task: append_compact.Task, *more: Any) -> Any:
         if done:
             raise StorageFailed("disk full")
-        done.append(carry_out(task))
+        done.append(carry_out(task, *more))
         return done[0]
 
     monkeypatch.setattr(append_compact, "carry_out", failing)
