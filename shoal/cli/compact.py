@@ -289,12 +289,13 @@ COMMANDS = (
         "compact rescale", "give partitions another number of buckets",
         "shoal compact rescale -w /data/warehouse shop.orders --buckets 8 --dry-run\n"
         "shoal compact rescale -w /data/warehouse shop.orders --buckets 8\n"
-        "shoal compact rescale -w /data shop.orders --buckets 8 --partition dt=2026-11-01",
+        "shoal compact rescale -w /data shop.orders --partition dt=2026-11-01",
         _rescale, _rescale_arguments,
-        about="Write partitions again with another number of buckets, and set the table's option\n"
-        "to it. Readers see the same rows before and after. Other partitions keep their\n"
-        "number until they are rescaled too: they are read, and not written to. Stop the\n"
-        "writers first; exit code 3 says that one wrote meanwhile, and that nothing has\nhappened.",
+        about="Write partitions again with another number of buckets, and set the option of\n"
+        "the table to it. Readers see the same rows before and after. Other partitions\n"
+        "keep their number until they are rescaled too: they are read, and not written\n"
+        "to. Stop the writers first; exit code 3 says that one wrote meanwhile, and that\n"
+        "nothing has happened.",
     ),
     Command(
         "compact manifests", "merge the manifests of a table's newest snapshot",
