@@ -138,6 +138,11 @@ def known(key: str) -> OptionSpec:
     return spec
 
 
+def known_mistake(key: str) -> str | None:
+    """What was meant by a key that is often written and never was an option."""
+    return _table().mistaken.get(key)
+
+
 def nearest(key: str) -> str | None:
     """A hint for a key that does not exist: what was meant, or the nearest real keys."""
     table = _table()

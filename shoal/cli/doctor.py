@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
+from shoal.cli.doctor_lint import LINT
 from shoal.cli.output import has_colour, show_json, width
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_table
@@ -50,4 +51,5 @@ COMMANDS = (
         about="Count the files that a table made, holds and retains, from its metadata, and\n"
         "judge them. Exit code 0 says that the table is well, 1 that it is not.",
     ),
+    LINT,
 )  # fmt: skip

@@ -417,7 +417,7 @@ def _retained(taken: Sample, live: pa.Table) -> dict[str, Count] | None:
         "data": Count(dead.num_rows, size, rows),
         "sidecar": Count(extras + int(pc.sum(changelog.column("extras"), min_count=0).as_py())),
         "changelog": Count(
-            changelog.num_rows,
+            int(pc.sum(changelog.column("files"), min_count=0).as_py()),
             int(pc.sum(changelog.column("file_size"), min_count=0).as_py()),
             int(pc.sum(changelog.column("row_count"), min_count=0).as_py()),
         ),

@@ -14,6 +14,7 @@ from typing import Any
 from shoal.doctor.debt import VERSION, dicts, total
 from shoal.doctor.sample import FLUSH, NOTHING, REWRITE, Count, Sample
 from shoal.format import paths
+from shoal.format.compacted_changelog import PREFIX as SHARED
 from shoal.options import Options
 from shoal.store.base import Store
 from shoal.store.wrappers import ReadOnlyStore
@@ -81,7 +82,7 @@ def _kind_of(path: str, data: str, changelog: str) -> str:
     if parent.startswith("bucket-") and not folder.startswith("branch/"):
         if name.endswith(".index"):
             return "sidecar"
-        for prefix, kind in ((changelog, "changelog"), (data, "data")):
+        for prefix, kind in ((changelog, "changelog"), (SHARED, "changelog"), (data, "data")):
             if name.startswith(prefix):
                 return kind
     return "other"

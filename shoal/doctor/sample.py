@@ -76,7 +76,7 @@ class Sample:
         left = pc.and_(pc.equal(self.entries.column("class"), UPGRADE), pc.equal(self.entries.column("change"), -1))
         keys = ["snapshot", "class", "partition", "bucket", "level"]
         table = self.entries.filter(pc.invert(left)).group_by(keys, use_threads=False)
-        sums = table.aggregate([("file_name", "count"), ("file_size", "sum"), ("row_count", "sum")])
+        sums = table.aggregate([("files", "sum"), ("file_size", "sum"), ("row_count", "sum")])
         return sums.rename_columns([*keys, "files", "bytes", "rows"])
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.doctor.window import CHANGELOG, FLUSH, NOTHING, REMOVAL, REWRITE, UPGRADE, Count
 from shoal.errors import Corrupt, NotFound, ShoalError
 from shoal.format import manifest, paths
+from shoal.format.compacted_changelog import elsewhere
 from shoal.format.datafile import COMPACT, DELETE
 from shoal.format.manifest import ManifestMeta
 from shoal.format.snapshot import Snapshot
@@ -213,7 +214,7 @@ def entry_fields() -> pa.Schema:
         ("snapshot", pa.int64()), ("class", pa.string()), ("change", pa.int8()), ("partition", pa.binary()),
         ("bucket", pa.int32()), ("level", pa.int32()), ("file_name", pa.string()), ("file_size", pa.int64()),
         ("row_count", pa.int64()), ("extras", pa.int32()), ("total_buckets", pa.int32()),
-        ("deleted_rows", pa.int64()), ("min_sequence", pa.int64()), ("max_sequence", pa.int64()),
+        ("deleted_rows", pa.int64()), ("min_sequence", pa.int64()), ("max_sequence", pa.int64()), ("files", pa.int8()),
     ])  # fmt: skip
 
 
@@ -242,6 +243,8 @@ def _classified(table: pa.Table, ids: Any, compacts: Any) -> pa.Table:  # arrays
         "change": pa.array(np.where(gone, -1, 1), pa.int8()),
         "extras": pc.coalesce(pc.list_value_length(table.column("extra_files")), 0),
         "deleted_rows": pc.coalesce(table.column("delete_row_count"), 0),
+        # a file that changelog files share counts once
+        "files": pc.if_else(elsewhere(names.dictionary), 0, 1).take(names.indices),
     }
     fields = entry_fields()
     return pa.table([columns[n] if n in columns else table.column(n) for n in fields.names], fields.names).cast(fields)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from shoal.errors import Corrupt, NotFound, Unsupported
+from shoal.format.compacted_changelog import Slice, window
 from shoal.format.data import format_of
 from shoal.format.schema import SEQUENCE_NUMBER, VALUE_KIND
 from shoal.format.types import Field, arrow_field
@@ -97,10 +98,13 @@ class DataReader:
         groups: Groups | None = None,
         legacy_ltz: bool = True,
         row_count: int | None = None,
+        part: Slice | None = None,
     ) -> None:
+        """`part`: the data file is this stretch of the file at `path`."""
         import pyarrow as pa
 
         self.path = path
+        self._part = part
         self._store = store
         self._columns = columns
         self._file_fields = file_fields
@@ -125,20 +129,28 @@ class DataReader:
                 raise self._damaged(err) from err
         return self._file
 
+    def _bytes(self) -> pa.NativeFile:
+        file = self._store.open(self.path)
+        return file if self._part is None else window(file, self._part.offset, self._part.length)
+
+    @property
+    def _kind(self) -> str:
+        return format_of(self.path).removeprefix("cc-")
+
     def _opened(self) -> FileReader:
-        kind = format_of(self.path)
+        kind = self._kind
         if kind == "parquet":
             from shoal.format.parquet_reader import ParquetReader
 
-            return ParquetReader(self._store.open(self.path), self._file_fields, self.path, threads=self._threads)
+            return ParquetReader(self._bytes(), self._file_fields, self.path, threads=self._threads)
         if kind == "orc":
             from shoal.format.orc import OrcReader
 
-            return OrcReader(self._store.open(self.path), self._file_fields, self.path, legacy_ltz=self._legacy_ltz)
+            return OrcReader(self._bytes(), self._file_fields, self.path, legacy_ltz=self._legacy_ltz)
         if kind == "avro":
             from shoal.format.avro_data import AvroReader
 
-            return AvroReader(self._store.open(self.path), self._file_fields, self.path)
+            return AvroReader(self._bytes(), self._file_fields, self.path)
         raise Unsupported(
             f"{self.path}: data files in '{kind or 'no'}' format cannot be read",
             hint=f"Paimon tables have {', '.join(_FORMATS)} files",
@@ -224,7 +236,7 @@ class DataReader:
     def _damaged(self, err: BaseException) -> Corrupt:
         text = str(err).split("\n")[0][:200]
         return Corrupt(
-            f"{self.path}: the {format_of(self.path).capitalize()} file cannot be read ({text})",
+            f"{self.path}: the {self._kind.capitalize()} file cannot be read ({text})",
             hint="it is damaged or cut off; restore it or roll back to a snapshot without it",
         )
 

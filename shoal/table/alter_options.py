@@ -32,7 +32,7 @@ def check_set(table: str, old: Mapping[str, str], key: str, value: str, *, has_k
         raise BadRequest(f"{table}: option 'path' cannot be changed", hint="move the folder and open it there")
     check({key: value}, "create", has_primary_key=has_key)
     if has_rows:
-        _check_rows(table, old, key, value)
+        check_rows(table, old, key, value)
 
 
 def check_reset(table: str, old: Mapping[str, str], key: str, *, has_rows: bool) -> None:
@@ -43,10 +43,11 @@ def check_reset(table: str, old: Mapping[str, str], key: str, *, has_rows: bool)
         return
     if key == "bucket":
         raise BadRequest(f"{table}: option 'bucket' cannot be reset on a table with rows", hint="set a number instead")
-    _check_rows(table, old, key, None)
+    check_rows(table, old, key, None)
 
 
-def _check_rows(table: str, old: Mapping[str, str], key: str, value: str | None) -> None:
+def check_rows(table: str, old: Mapping[str, str], key: str, value: str | None) -> None:
+    """Refuse a change (None takes the option away) that gives rows which exist another meaning."""
     spec = lookup(key)
     if spec is not None and spec.immutable:
         raise BadRequest(

@@ -22,6 +22,7 @@ from shoal.store.base import add_file, delete_each
 from shoal.table.commit_checks import Checks
 from shoal.table.conflicts import AlreadyThere
 from shoal.table.overwrite import Chosen, Exactly, Partitions, Spec, lifted, replaced
+from shoal.table.precommit import Ready, ready
 from shoal.table.publish import Order, Publisher, RollBack
 from shoal.table.staged import Committed, Content, Staged, places_of
 from shoal.table.table_metrics import CommitStats
@@ -45,6 +46,7 @@ class Commit:
         # how far the value being committed has come, so that committing it again after an unclear answer goes on there
         self._staged: Staged | None = None
         self._made: dict[str, int] = {}
+        self._ready: Ready | None = None
         self._snapshots, self._newest = 0, -1  # made by this one: how many, the last
 
     # ---- what is there
@@ -90,12 +92,14 @@ class Commit:
         snapshot whose rows an update has read. `operation` goes into the snapshot (`DELETE`, `UPDATE`, `MERGE`, ...).
         """
         self._go_on(staged)
-        appended, compacted = staged.appended(), staged.compacted()
-        with self._measured(appended, compacted):
-            return self._committed(
-                staged, appended, compacted, identifier, force_snapshot=force_snapshot, check=check,
-                rows_from=rows_from, operation=operation, keep_files=keep_files,
-            )  # fmt: skip
+        plain = operation is None and rows_from is None
+        with self._with_fewer_files(staged, rows=plain, keep_files=keep_files) as staged:
+            appended, compacted = staged.appended(), staged.compacted()
+            with self._measured(appended, compacted):
+                return self._committed(
+                    staged, appended, compacted, identifier, force_snapshot=force_snapshot, check=check,
+                    rows_from=rows_from, operation=operation, keep_files=keep_files,
+                )  # fmt: skip
 
     def _committed(
         self, staged: Staged, appended: Content, compacted: Content, identifier: int, *, force_snapshot: bool,
@@ -128,6 +132,12 @@ class Commit:
         `partition` fits, or those `chosen`. Changelog files are not committed, as in Java: they are deleted.
         """
         self._go_on(staged)
+        with self._with_fewer_files(staged, rows=True, changelog=False) as staged:
+            return self._overwrite(staged, identifier, partition, dynamic, operation)
+
+    def _overwrite(
+        self, staged: Staged, identifier: int, partition: Spec | None, dynamic: bool | None, operation: str | None
+    ) -> Committed:
         table = self.table
         new, spec = staged.appended(), Partitions(table, None if partition is None else [partition])
         for e in new.entries:
@@ -246,10 +256,34 @@ class Commit:
 
     # ---- steps
 
+    @contextmanager
+    def _with_fewer_files(
+        self, staged: Staged, *, rows: bool, changelog: bool = True, keep_files: bool = False
+    ) -> Iterator[Staged]:
+        """The value as it is committed: its small files as fewer where the table asks for it."""
+        try:
+            if self._ready is None:
+                self._ready = ready(self.table, staged, rows=rows, changelog=changelog, done=tuple(self._made))
+        except ShoalError:
+            if not keep_files:
+                self.abort(staged)
+            raise
+        found = self._ready
+        try:
+            yield found.staged
+        except (CommitUnknown, AlreadyThere):
+            raise
+        except ShoalError:
+            self._ready = None
+            found.failed(tuple(self._made), keep_files=keep_files)
+            raise
+        self._ready = None
+        found.committed()
+
     def _go_on(self, staged: Staged) -> None:
         """Committing the value again that was unclear goes on where it was; another one starts anew."""
         if staged is not self._staged:
-            self._staged, self._made = staged, {}
+            self._staged, self._made, self._ready = staged, {}, None
             self._publisher.start()
 
     def _done(self, rows: int, dropped: str | None) -> Committed:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.errors import Corrupt
 from shoal.format import paths
+from shoal.format.compacted_changelog import slice_of
 from shoal.format.datafile import ADD, APPEND, COMPACT
 from shoal.format.manifest import ManifestMeta
 from shoal.format.snapshot import Snapshot
@@ -243,15 +244,25 @@ class _Collector:
         rows = self._deleted | self._changelog
         held = self.guard.held(list(rows))
         going = [r for n, r in rows.items() if n not in held]
-        data = [f for r in going for f in self._places(r)]
+        data = self._shared_once(going, [rows[n] for n in held])
         buckets = dict.fromkeys((r.partition, r.bucket) for r in going)
         return Doomed(
             tuple(data), tuple(self._manifests), tuple(self._lists), tuple(buckets), tuple(sorted(set(self._resumed)))
         )
 
+    def _shared_once(self, going: Iterable[_Row], staying: Iterable[_Row]) -> Iterable[File]:
+        """Their files; one that changelog files share goes once, with all of them, and not while one of them stays."""
+        kept = {next(self._places(r))[:2] for r in staying if slice_of(r.name) is not None}
+        out: dict[tuple[Store, str], int] = {}
+        for r in going:
+            for store, path, size in self._places(r):
+                if (store, path) not in kept:
+                    out[store, path] = out.get((store, path), 0) + size
+        return (File(*place, size) for place, size in out.items())
+
     def _places(self, row: _Row) -> Iterator[File]:
         folder, places = self.table.bucket_folder(row.partition, row.bucket), self.table.places
-        yield File(*places.locate(folder, row.name, row.external), row.size)
+        yield File(*self.table.named_at(row.partition, row.bucket, row.name, row.external), row.size)
         # Java leaves what lies beside a changelog file; there is nothing beside one
         for name in row.extra:
             yield File(*places.beside(folder, name, row.external))

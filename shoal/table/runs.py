@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shoal.errors import Corrupt, NotFound
+from shoal.format.compacted_changelog import slice_of
 from shoal.format.data_reader import Column, DataReader, columns_for
 from shoal.format.datafile import APPEND, DataFile
 from shoal.format.row import arrow_column, decode
@@ -86,8 +87,9 @@ class BucketFiles:
         groups = self._pruning.groups(file) if self._pruning else None
         legacy = self._table.options.orc_legacy_ltz
         return DataReader(
-            store, path, *found, threads=threads, groups=groups, legacy_ltz=legacy, row_count=file.row_count
-        )
+            store, path, *found, threads=threads, groups=groups, legacy_ltz=legacy, row_count=file.row_count,
+            part=slice_of(file.file_name),
+        )  # fmt: skip
 
     def batches(self, files: Sequence[DataFile], rows: int, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """The rows of the files, one file after the other. `threads` decode the columns of a batch side by side."""

@@ -17,6 +17,7 @@ from shoal.budget import DEFAULT_BYTES, Budget
 from shoal.clock import Clock, Scheduler, SystemClock, ThreadScheduler, local_ms
 from shoal.errors import BadRequest, MissingExtra
 from shoal.format import paths
+from shoal.format.compacted_changelog import slice_of
 from shoal.format.datafile import DataFile
 from shoal.format.row import key_tuple
 from shoal.format.schema import SEQUENCE_NUMBER, Schema
@@ -475,7 +476,16 @@ class Table:
 
     def file_at(self, partition: bytes, bucket: int, file: DataFile) -> tuple[Store, str]:
         """The store and the path in it where a data file lies."""
-        return self.places.locate(self.bucket_folder(partition, bucket), file.file_name, file.external_path)
+        return self.named_at(partition, bucket, file.file_name, file.external_path)
+
+    def named_at(self, partition: bytes, bucket: int, name: str, external: str | None) -> tuple[Store, str]:
+        """The same by the file's name and external path. Changelog files may share one, in the folder of another."""
+        part = slice_of(name)
+        if part is None:
+            return self.places.locate(self.bucket_folder(partition, bucket), name, external)
+        if external is not None:
+            external = f"{external.rsplit('/', 2)[0]}/{paths.bucket_dir('', part.bucket)}/{part.name}"
+        return self.places.locate(self.bucket_folder(partition, part.bucket), part.name, external)
 
     def beside(self, partition: bytes, bucket: int, file: DataFile, name: str) -> tuple[Store, str]:
         """The store and the path in it of an extra file of a data file, such as its index."""

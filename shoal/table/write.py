@@ -41,6 +41,7 @@ from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.partition_time import check_partition, strict_time_of
 from shoal.table.postpone_write import postponed_files, writing
 from shoal.table.postponed import POSTPONED
+from shoal.table.precommit import check_precommit
 from shoal.table.row_ids import MAX_SEQUENCE
 from shoal.table.row_kinds import DELETE, INSERT, TEXTS, UPDATE_AFTER, RowKinds, kind_array
 from shoal.table.rows import batches_of, conform
@@ -79,6 +80,7 @@ class Write:
         `router` places the rows, where it is not for the table's options to say.
         """
         check_blobs(table)
+        check_precommit(table)
         prefix = table.options.commit_user_prefix
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)

@@ -212,6 +212,7 @@ def synthetic(buckets: int, level0: int, options: dict[str, str] | None = None) 
         "partition": [bytes(12)] * len(rows), "bucket": [b for _, b in rows], "level": [0] * len(rows),
         "file_name": [f"data-{s}-{b}" for s, b in rows], "file_size": [1000] * len(rows),
         "row_count": [10] * len(rows), "extras": [0] * len(rows), "total_buckets": [4] * len(rows),
+        "files": [1] * len(rows),
             "deleted_rows": [0] * len(rows), "min_sequence": [0] * len(rows), "max_sequence": [9] * len(rows),
     }  # fmt: skip
     from shoal.doctor.walk import entry_fields

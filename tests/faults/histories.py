@@ -69,6 +69,8 @@ class Kind:
     deletes: bool = True
     changelog: str = ""
     """The producer, where the stream of changes is held against the rows."""
+    late: bool = False
+    """After a death the changes of a bucket are told when it is compacted next: not with each checkpoint."""
     reads: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -328,7 +330,7 @@ def check(kind: Kind, done: Run, what: str) -> None:
     checkpoints = [n + 1 for n, d in enumerate(kind.doings) if d in ("w", "f")]
     assert made == checkpoints[len(checkpoints) - len(made) :], what
     if kind.changelog:
-        told(kind, table, done.failed_at, what)
+        told(kind, table, done.failed_at, what, each=not (kind.late and done.failed))
 
 
 def told(

@@ -7,6 +7,7 @@ from tests.faults.histories import Kind, added, first, partial
 
 SMALL = {"bucket": 1, "num-sorted-run.compaction-trigger": 3, "manifest.merge-min-count": 4}
 EXPIRES = {"snapshot.num-retained.min": 2, "snapshot.num-retained.max": 4, "snapshot.time-retained": "1 ms"}
+SHARES = {"bucket": 3, "changelog-producer": "lookup", "precommit-compact": True}
 APART = {"row-tracking.enabled": True, "data-evolution.enabled": True, "deletion-vectors.enabled": True}
 MIXED = "w, f, w, tag x, w, full, w, over a, w, compact, w, drop b, w"
 CHANGES = "w, f, w, w, w, full, w, w, full"
@@ -33,12 +34,17 @@ KINDS = [
         "changelog.time-retained": "1 h"}, MIXED),
     Kind("full-compaction changelog", SMALL | {"changelog-producer": "full-compaction"}, CHANGES,
          changelog="full-compaction"),
+    Kind("shared changelog files", SMALL | SHARES, CHANGES, changelog="lookup", late=True),
+    Kind("shared changelog files, input", SMALL | SHARES | {"changelog-producer": "input"}, CHANGES, changelog="input"),
+    Kind("shared changelog files, expiry", SMALL | EXPIRES | SHARES, MIXED),
     Kind("deletion vectors", SMALL | {"deletion-vectors.enabled": True}, LATE),
     Kind("deletion vectors and lookup", SMALL | {"deletion-vectors.enabled": True, "changelog-producer": "lookup"},
          CHANGES, changelog="lookup"),
     Kind("DELETE and UPDATE by key", SMALL, "w, w, delete, w, update, w, full, w"),
     Kind("append", {"manifest.merge-min-count": 4, "compaction.min.file-num": 3}, MIXED, key=()),
     Kind("append, expiry", {"manifest.merge-min-count": 4, "compaction.min.file-num": 3} | EXPIRES, MIXED, key=()),
+    Kind("append, written together", {"compaction.min.file-num": 3, "precommit-compact": True} | EXPIRES,
+         "w, f, w, tag x, f, full, w, over a, f, compact, w, drop b, f", key=()),
     Kind("append, buckets", {"bucket": 2, "bucket-key": "k", "compaction.min.file-num": 2}, MIXED, key=()),
     Kind("append, file indexes", {"file-index.bloom-filter.columns": "k,v", "compaction.min.file-num": 3,
                                   "file-index.in-manifest-threshold": "1 b"}, MIXED, key=()),
@@ -46,6 +52,9 @@ KINDS = [
          key=()),
     Kind("append, deletion vectors", {"deletion-vectors.enabled": True, "compaction.min.file-num": 3},
          "w, w, delete, tag x, w, full, update, w, delete, w, compact, w", key=()),
+    Kind("append, row tracking, written together",
+         {"row-tracking.enabled": True, "compaction.min.file-num": 3, "precommit-compact": True},
+         "w, f, tag x, f, full, delete, f, over a, f", key=()),
     Kind("append, row tracking", {"row-tracking.enabled": True, "compaction.min.file-num": 3},
          "w, w, tag x, w, full, delete, w, over a, w", key=()),
     Kind("append, columns apart", {**APART, "compaction.min.file-num": 3},

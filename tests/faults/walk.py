@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
+from shoal.format.compacted_changelog import slice_of
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import Snapshot
 from shoal.store.base import Store
@@ -67,7 +68,8 @@ def _of(t: Table, snap: Snapshot, found: Files, *, rows: bool, changes: bool) ->
         entries += entries_of(history.changelog_entries(meta, snap))
     for e in entries:
         _, path = t.file_at(e.partition, e.bucket, e.file)
-        found[path] = e.file.file_size
+        part = slice_of(e.file.file_name)
+        found[path] = e.file.file_size if part is None else max(found.get(path) or 0, part.offset + part.length)
         for extra in e.file.extra_files:
             found[t.beside(e.partition, e.bucket, e.file, extra)[1]] = None
     if rows and snap.index_manifest is not None:
