@@ -133,11 +133,12 @@ class Commit:
         """
         self._go_on(staged)
         with self._with_fewer_files(staged, rows=True, changelog=False) as staged:
-            return self._overwrite(staged, identifier, partition, dynamic, operation)
+            return self._overwrite(staged, identifier, partition, dynamic, chosen, operation)
 
     def _overwrite(
-        self, staged: Staged, identifier: int, partition: Spec | None, dynamic: bool | None, operation: str | None
-    ) -> Committed:
+        self, staged: Staged, identifier: int, partition: Spec | None, dynamic: bool | None, chosen: Exactly | None,
+        operation: str | None,
+    ) -> Committed:  # fmt: skip
         table = self.table
         new, spec = staged.appended(), Partitions(table, None if partition is None else [partition])
         for e in new.entries:
