@@ -12,11 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+
+# A wait is cut into pieces: Python sees Ctrl-C between them.
+LOOK_S = 0.1
 
 
 class Clock(Protocol):
@@ -140,3 +143,17 @@ class ThreadScheduler:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class WatchedThreads(ThreadScheduler):
+    """Threads; whoever waits for their work looks around meanwhile, and hears Ctrl-C."""
+
+    def __init__(self, threads: int, look: Callable[[], None]) -> None:
+        super().__init__(threads)
+        self._look = look
+
+    def wait(self, future: Future[T]) -> T:
+        while not future.done():
+            wait((future,), timeout=LOOK_S)
+            self._look()
+        return future.result()

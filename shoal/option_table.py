@@ -150,5 +150,7 @@ def nearest(key: str) -> str | None:
         return hint
     names = [name for name, spec in table.options.items() if not spec.patterned]
     middle = key.split(".")[1] if key.count(".") > 1 else ""
-    names += [re.sub(_HOLE, middle, name, count=1) for name in table.options if middle and name.count("<") == 1]
+    # not those that end with any text: they would be near to everything
+    shapes = [name for name in table.options if name.count("<") == 1 and not name.endswith(">")]
+    names += [re.sub(_HOLE, middle, name, count=1) for name in shapes if middle]
     return near(key, names)

@@ -29,7 +29,7 @@ from shoal.option_values import parse_memory as parse_memory
 Kind = Literal["unknown", "bad-value", "refuses-read", "refuses-write", "upkeep", "note"]
 Purpose = Literal["create", "read", "write", "hint"]
 
-_ELSEWHERE = frozenset({"catalog", "rest", "jdbc", "hive", "filesystem"})  # scopes that mean nothing on a table
+_ELSEWHERE = frozenset({"catalog", "rest", "jdbc", "hive", "filesystem", "cdc"})  # scopes that mean nothing on a table
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = 2**31 - 1
 

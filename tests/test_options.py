@@ -108,10 +108,10 @@ def test_every_option_has_a_default_that_parses() -> None:
 
 def test_the_table_holds_the_release_and_the_patterns() -> None:
     # the dump of release 2.0.0 has 508 keys (509 options, 'uri' twice); the rest are patterns and Spark's own
-    assert len(all_options()) == 566
+    assert len(all_options()) == 588
     assert {scope for spec in all_options().values() for scope in spec.scope.split(",")} == {
         *("table", "flink", "spark", "format", "index", "iceberg"),
-        *("catalog", "rest", "jdbc", "hive", "filesystem"),
+        *("catalog", "rest", "jdbc", "hive", "filesystem", "cdc"),
     }
     assert sum(spec.immutable for spec in all_options().values()) == 21
 

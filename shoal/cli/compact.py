@@ -10,21 +10,20 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from shoal.cli.failure import report as report_failure
-from shoal.cli.output import Cell, is_terminal, note, show_json, show_table
+from shoal.cli.output import Cell, note, show_json, show_table, width
 from shoal.cli.parser import Command, Parser, one_of, pair
+from shoal.cli.progress import progress_of
 from shoal.cli.warehouse import open_lake
 from shoal.errors import BadRequest, Conflict, NotFound, ShoalError
 
 if TYPE_CHECKING:
     from shoal.catalog.filesystem import Lake
-    from shoal.table.compact_job import Progress
-    from shoal.table.maintain import CompactionReport
+    from shoal.table.compact_report import CompactionReport
     from shoal.table.rescale import Rescaled
-
-_MIB = 1 << 20
 
 
 def _run(args: Namespace) -> int:
@@ -91,7 +90,7 @@ def _names(args: Namespace, lake: Lake) -> list[str]:
 
 
 def _compact(args: Namespace, lake: Lake, name: str) -> CompactionReport:
-    bar = ProgressBar(name) if is_terminal(sys.stderr) and not args.dry_run else None
+    shown = None if args.dry_run else progress_of(name)
     table = lake.table(name)
     try:
         report = table.maintain.compact(
@@ -103,11 +102,11 @@ def _compact(args: Namespace, lake: Lake, name: str) -> CompactionReport:
             order_by=None if args.order_by is None else [c.strip() for c in args.order_by.split(",")],
             dry_run=args.dry_run,
             threads=args.threads,
-            progress=bar,
+            progress=shown,
         )
     finally:
-        if bar is not None:
-            bar.clear()
+        if shown is not None:
+            shown.clear()
     if report.upkeep is not None and report.upkeep.failure is not None:
         note(f"shoal: upkeep failed after the commit, which stands: {report.upkeep.failure.message}")
     return report
@@ -148,38 +147,20 @@ def _rounds(sleep: Callable[[float], None], seconds: float) -> Iterator[None]:
 
 
 def _show(args: Namespace, report: CompactionReport) -> None:
+    from shoal.table.compact_report import RULES
+
     if args.dry_run and report.planned:
         heads = ["partition", "bucket", "files", "bytes", "to level", "why"]
         rows: list[list[Cell]] = [
-            [p.partition, p.bucket, p.files, p.bytes, p.output_level, p.reason] for p in report.planned
+            [p.partition, p.bucket, p.files, p.bytes, p.output_level, f"{p.rule}: {p.reason}"] for p in report.planned
         ]
         skip = 0 if any(p.partition for p in report.planned) else 1
         show_table(heads[skip:], [row[skip:] for row in rows])
         print()
     print(report)
-
-
-class ProgressBar:
-    """One line on a terminal: files and bytes done, and the time that is left."""
-
-    _WIDTH = 20
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, at: Progress) -> None:
-        share = at.bytes_done / at.bytes if at.bytes else 1.0
-        full = int(share * self._WIDTH)
-        left = at.seconds_left
-        text = (
-            f"{self._name} [{'#' * full}{'.' * (self._WIDTH - full)}] {at.files_done:,} of {at.files:,} files, "
-            f"{at.bytes_done / _MIB:,.1f} of {at.bytes / _MIB:,.1f} MiB"
-            + ("" if left is None or share >= 1 else f", {left:,.0f} s left")
-        )
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    if args.dry_run:
+        for rule in dict.fromkeys(p.rule for p in report.planned):
+            note(fill(f"{rule}: {RULES[rule]}", width(sys.stderr), subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _arguments(parser: Parser) -> None:
@@ -220,14 +201,14 @@ def _arguments(parser: Parser) -> None:
 
 def _rescale(args: Namespace) -> int:
     table = open_lake(args).table(args.table)
-    bar = ProgressBar(args.table) if is_terminal(sys.stderr) and not args.dry_run else None
+    shown = None if args.dry_run else progress_of(args.table)
     try:
         done = table.maintain.rescale(
-            args.buckets, partitions=_partitions(args), where=args.where, dry_run=args.dry_run, progress=bar
+            args.buckets, partitions=_partitions(args), where=args.where, dry_run=args.dry_run, progress=shown
         )
     finally:
-        if bar is not None:
-            bar.clear()
+        if shown is not None:
+            shown.clear()
     if done.upkeep is not None and done.upkeep.failure is not None:
         note(f"shoal: upkeep failed after the commit, which stands: {done.upkeep.failure.message}")
     if args.output == "json":

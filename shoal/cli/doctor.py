@@ -17,11 +17,11 @@ def _check(args: Namespace) -> int:
     from shoal.doctor.debt import debt
     from shoal.doctor.physical import physical
     from shoal.doctor.report import check, check_text, judge, to_json
-    from shoal.doctor.sample import live_entries, sample
+    from shoal.doctor.sample import sample
+    from shoal.doctor.take import take
 
-    taken = sample(table.metadata)
-    found = debt(taken, live_entries(table.metadata, taken))
-    listed = physical(table.store, taken) if args.list else None
+    found = debt(take(table.metadata))
+    listed = physical(table.store, sample(table.metadata)) if args.list else None
     verdict = judge(found)
     if args.output == "json":
         import json

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,9 +35,21 @@ def paint(text: str, style: str, stream: TextIO) -> str:
     return f"\x1b[{style}m{text}\x1b[0m" if text and has_colour(stream) else text
 
 
-def width() -> int:
-    """Columns to fill: the terminal's, or 80."""
-    return shutil.get_terminal_size((WIDTH, 24)).columns if is_terminal(sys.stdout) else WIDTH
+def width(stream: TextIO | None = None) -> int:
+    """Columns to fill: those of the terminal behind `stream` (stdout), or 80."""
+    out = sys.stdout if stream is None else stream
+    if not is_terminal(out):
+        return WIDTH
+    try:
+        told = int(os.environ.get("COLUMNS", ""))
+    except ValueError:
+        told = 0
+    if told > 0:
+        return told
+    try:
+        return os.get_terminal_size(out.fileno()).columns or WIDTH
+    except (OSError, ValueError):  # a stream that says it is a terminal and has none
+        return WIDTH
 
 
 def note(text: str) -> None:
@@ -86,7 +97,7 @@ def show_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     if is_terminal(sys.stdout):
         widths = fitted(widths, right, width() - len(_GAP) * (len(heads) - 1))
     for number, row in enumerate(texts):
-        line = _GAP.join(_padded(_cut(t, w), w, r) for t, w, r in zip(row, widths, right)).rstrip()
+        line = _GAP.join(_padded(cut(t, w), w, r) for t, w, r in zip(row, widths, right)).rstrip()
         print(line if number else paint(line, BOLD, sys.stdout))
 
 
@@ -126,7 +137,8 @@ def fitted(widths: Sequence[int], right: Sequence[bool], room: int) -> list[int]
     return out
 
 
-def _cut(text: str, room: int) -> str:
+def cut(text: str, room: int) -> str:
+    """The text in so many columns."""
     if columns_of(text) <= room:
         return text
     while text and columns_of(text) > room - 1:

@@ -8,11 +8,11 @@ guessed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.doctor.attribution import BUCKETS, COMMITS, FILES, KINDS, Factor, split
 from shoal.doctor.debt import VERSION, Debt
 
 # Clocks nearer than this are one clock; windows nearer than this hold the same stream, so their counts compare.
@@ -32,20 +32,6 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
-    """One factor of files per minute. `part` is its share of the difference, in files per minute (log-mean split)."""
-
-    name: str
-    a: float
-    b: float
-    part: float
-
-    @property
-    def ratio(self) -> float:
-        return self.a / self.b
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Debt `a` against debt `b`."""
 
@@ -62,7 +48,7 @@ class Comparison:
             "sentence": self.sentence,
             "names": list(self.names),
             "ratios": {k: {"a": r.a, "b": r.b, "ratio": r.ratio} for k, r in self.ratios.items()},
-            "factors": [{"name": f.name, "a": f.a, "b": f.b, "ratio": f.ratio, "part": f.part} for f in self.factors],
+            "factors": [f.to_dict() for f in self.factors],
             "a": self.a.to_dict(),
             "b": self.b.to_dict(),
         }
@@ -96,30 +82,22 @@ def numbers(d: Debt) -> dict[str, float | None]:
     return out
 
 
-def factors_of(d: Debt) -> dict[str, float] | None:
+def factors_of(d: Debt) -> dict[str, float | None] | None:
     """Files per minute as a product; None when one factor is unknown or zero."""
     flushed = None if d.per_minute is None else d.per_minute["level0"]
     found = {
-        "commits per minute": d.commits_per_minute,
-        "active buckets per commit": d.active_buckets,
-        "new files per active bucket": d.files_per_active_bucket,
-        "files made per new file": (d.files_per_minute or 0) / flushed if flushed else None,
+        COMMITS: d.commits_per_minute,
+        BUCKETS: d.active_buckets,
+        FILES: d.files_per_active_bucket,
+        KINDS: (d.files_per_minute or 0) / flushed if flushed else None,
     }
-    known = {name: value for name, value in found.items() if value}
-    return known if len(known) == len(found) else None
+    return found if all(found.values()) else None
 
 
 def attribute(a: Debt, b: Debt) -> tuple[Factor, ...]:
-    """Split the difference in files per minute over its factors by the log-mean (LMDI): nothing is left over."""
+    """Split the difference in files per minute over its factors; nothing is left over."""
     left, right = factors_of(a), factors_of(b)
-    if left is None or right is None:
-        return ()
-    weight = _log_mean(math.prod(left.values()), math.prod(right.values()))
-    return tuple(Factor(n, left[n], right[n], weight * math.log(left[n] / right[n])) for n in left)
-
-
-def _log_mean(x: float, y: float) -> float:
-    return x if math.isclose(x, y, rel_tol=1e-12) else (x - y) / math.log(x / y)
+    return () if left is None or right is None else split(left, right).factors
 
 
 # ---- the sentence ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shoal.doctor.compare import Comparison, Ratio, factors_of, seconds
 from shoal.doctor.debt import Buckets, Debt, Limits, total
 from shoal.doctor.physical import PhysicalCount
-from shoal.doctor.sample import Count
+from shoal.doctor.window import Count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -369,6 +369,7 @@ def flows_of(entries: pa.Table, text: Callable[[bytes], str], small: int) -> pa.
     columns = {n: entries.column(n) for n in ("snapshot", "class", "change", "bucket", "total_buckets", "level")}
     columns |= {
         "partition": _texts(entries.column("partition"), text),
+        "files": entries.column("files"),  # none for a changelog that lies in another one's file
         "size": entries.column("file_size"),
         "rows": entries.column("row_count"),
         "deleted_rows": entries.column("deleted_rows"),
@@ -380,7 +381,7 @@ def flows_of(entries: pa.Table, text: Callable[[bytes], str], small: int) -> pa.
     keys = ["snapshot", "class", "change", "partition", "bucket", "total_buckets", "level"]
     table = pa.table(columns).group_by(keys, use_threads=False)
     sums = table.aggregate([
-        ("size", "count"), ("size", "sum"), ("rows", "sum"), ("deleted_rows", "sum"), ("min_sequence", "min"),
+        ("files", "sum"), ("size", "sum"), ("rows", "sum"), ("deleted_rows", "sum"), ("min_sequence", "min"),
         ("max_sequence", "max"), ("extras", "sum"), ("size", "max"), ("small", "sum"),
     ])  # fmt: skip
     return in_order(sums.rename_columns(fields.names).cast(fields))

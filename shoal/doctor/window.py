@@ -162,9 +162,8 @@ class Window:
 
     `flows`: one row per snapshot x class x partition x bucket x level x change, columns of `flow_fields()`; an upgrade
     has two, what leaves its old level and what comes to the new one.
-    `start`: files, bytes and rows by partition, bucket, level before the step `start_before` (None: before the first
-    step), columns of `state_fields()`; None when they could not be read, so that stocks are unknown and only flows
-    count. Steps before `start_before` lie behind a gap or a resync: they too have flows only.
+    `start`: files, bytes and rows by partition, bucket, level before the first step, columns of `state_fields()`; None
+    when they could not be read, so that stocks are unknown and only flows count.
     """
 
     table: str  # its address
@@ -178,8 +177,7 @@ class Window:
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)  # where a number comes from when not from this window
-    start_before: int | None = None  # the snapshot whose state before it `start` is
-    # Metadata files, by the words of sample.METADATA, that the first step names but that were written before it.
+    # Metadata files, by the words of METADATA, that the first step names but that were written before it.
     inherited: Mapping[str, Count] = field(default_factory=dict)
 
     @property
@@ -190,8 +188,10 @@ class Window:
     @property
     def complete(self) -> bool:
         """Whether every retained snapshot is here."""
-        first = self.steps[0].id if self.steps else None
-        return first == self.stock.earliest and not self.gaps and not self.stock.partial
+        earliest, latest = self.stock.earliest, self.stock.latest
+        if earliest is None or latest is None:
+            return not self.steps
+        return not self.stock.partial and sum(s.id >= earliest for s in self.steps) == latest - earliest + 1
 
     @property
     def end(self) -> pa.Table | None:

@@ -24,7 +24,7 @@ from shoal.clock import ManualClock, ManualScheduler, SystemClock
 from shoal.doctor.compare import Comparison, compare
 from shoal.doctor.debt import Debt, measure, total
 from shoal.doctor.report import size_text
-from shoal.doctor.sample import Count
+from shoal.doctor.window import Count
 from shoal.errors import BadRequest
 from shoal.flow.job import Job, JobResult, Progress, run
 from shoal.flow.sources.flights import FlightsSource

@@ -41,7 +41,9 @@ def pick_cluster(
     highest = policy.num_levels - 1
     if not runs or (len(runs) == 1 and runs[0].level == highest and done(runs[0].files[0])):
         return None
-    return Plan(highest, tuple(f for run in runs for f in run.files), False, reason)
+    return Plan(
+        highest, tuple(f for run in runs for f in run.files), False, "asked for" if reason == ASKED else "idle", reason
+    )
 
 
 def idle_partitions(

@@ -145,11 +145,12 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to merge: these files, in run order, into `output_level`. `reason` is for people."""
+    """What to merge: these files, in run order, into `output_level`. `rule` and `reason` are for people."""
 
     output_level: int
     files: Files
     drop_delete: bool  # nothing older is left below: a row that ends as a delete is not written
+    rule: str
     reason: str
     each_alone: bool = False  # rewrite every file by itself, whatever its size
 
@@ -186,8 +187,11 @@ def pick(
     return Picked(None if plan is None or plan.changes_nothing else plan, memory)
 
 
-# How many of the newest runs to take, and why.
-_Choice = tuple[int, str]
+# How many of the newest runs to take, by which rule, and why.
+_Choice = tuple[int, str, str]
+
+
+_EARLY, _ASKED = "early full", "asked for"
 
 
 def choose(levels: Levels, policy: Policy, memory: Memory, *, now_ms: int, hour: int) -> Picked:
@@ -215,7 +219,7 @@ def choose(levels: Levels, policy: Policy, memory: Memory, *, now_ms: int, hour:
     count, output_level = _target(runs, choice[0], levels.max_level)
     files = tuple(f for run in runs[:count] for f in run.files)
     last_full_ms = now_ms if count == len(runs) else memory.last_full_ms
-    return Picked(_plan(levels, policy, output_level, files, choice[1]), Memory(last_full_ms, calls))
+    return Picked(_plan(levels, policy, output_level, files, choice[1:]), Memory(last_full_ms, calls))
 
 
 def choose_runs(runs: Sequence[Run], num_levels: int, policy: Policy) -> Plan | None:
@@ -226,7 +230,7 @@ def choose_runs(runs: Sequence[Run], num_levels: int, policy: Policy) -> Plan | 
     if choice is None:
         return None
     count, output_level = _target(runs, choice[0], num_levels - 1)
-    return Plan(output_level, tuple(f for run in runs[:count] for f in run.files), False, choice[1])
+    return Plan(output_level, tuple(f for run in runs[:count] for f in run.files), False, *choice[1:])
 
 
 def _early(
@@ -237,16 +241,16 @@ def _early(
         return None
     interval, last = policy.optimization_interval_ms, memory.last_full_ms
     if interval is not None and last is None:
-        return len(runs), "no full compaction known"
+        return len(runs), _EARLY, "no full compaction known"
     if interval is not None and last is not None and now_ms - last > interval:
-        return len(runs), f"last full compaction {_minutes(now_ms - last)} ago, over {_minutes(interval)}"
+        return len(runs), _EARLY, f"last full compaction {_minutes(now_ms - last)} ago, over {_minutes(interval)}"
     total, small = sum(sizes), policy.total_size_threshold
     if small is not None and total < small:
-        return len(runs), f"bucket of {_bytes(total)} is under {_bytes(small)}"
+        return len(runs), _EARLY, f"bucket of {_bytes(total)} is under {_bytes(small)}"
     above = sum(size for run, size in zip(runs, sizes, strict=True) if run.level != max_level)
     limit = policy.incremental_size_threshold
     if limit is not None and above > limit:
-        return len(runs), f"{_bytes(above)} outside the last level, over {_bytes(limit)}"
+        return len(runs), _EARLY, f"{_bytes(above)} outside the last level, over {_bytes(limit)}"
     return None
 
 
@@ -258,20 +262,24 @@ def _by_space(sizes: Sequence[int], policy: Policy) -> _Choice | None:
     if newer * 100 <= policy.max_size_amplification * oldest:
         return None
     percent = f"{newer * 100 // oldest} %" if oldest else "without bound"
-    return len(sizes), f"size amplification {percent} over {policy.max_size_amplification} %"
+    return len(sizes), "space", f"size amplification {percent} over {policy.max_size_amplification} %"
 
 
 def _by_size(sizes: Sequence[int], policy: Policy, ratio: int) -> _Choice | None:
     if len(sizes) < policy.trigger:
         return None
     count = _similar(sizes, 1, ratio)
-    return (count, f"{count} newest runs of similar size, ratio {ratio} %") if count > 1 else None
+    return (count, "size ratio", f"{count} newest runs of similar size, ratio {ratio} %") if count > 1 else None
 
 
 def _by_count(sizes: Sequence[int], policy: Policy, ratio: int) -> _Choice | None:
     if len(sizes) <= policy.trigger:
         return None
-    return _similar(sizes, len(sizes) - policy.trigger + 1, ratio), f"{len(sizes)} runs over trigger {policy.trigger}"
+    return (
+        _similar(sizes, len(sizes) - policy.trigger + 1, ratio),
+        "run count",
+        f"{len(sizes)} runs over trigger {policy.trigger}",
+    )
 
 
 def _level0(runs: Sequence[Run], sizes: Sequence[int], ratio: int) -> _Choice | None:
@@ -280,7 +288,7 @@ def _level0(runs: Sequence[Run], sizes: Sequence[int], ratio: int) -> _Choice | 
     if level0 == 0:
         return None
     with_level1 = level0 + (level0 < len(runs) and runs[level0].level == 1)
-    return _similar(sizes, with_level1, ratio), f"{level0} level-0 file{'s' if level0 > 1 else ''} forced up"
+    return _similar(sizes, with_level1, ratio), "level 0", f"{level0} level-0 file{'s' if level0 > 1 else ''} forced up"
 
 
 def _similar(sizes: Sequence[int], count: int, ratio: int) -> int:
@@ -311,19 +319,19 @@ def _asked(levels: Levels, policy: Policy, stale: Collection[str]) -> Plan | Non
     if not runs:
         return None
     if len(runs) > 1 or runs[0].level != levels.max_level:
-        return _plan(levels, policy, levels.max_level, levels.files, "full compaction asked for")
+        return _plan(levels, policy, levels.max_level, levels.files, (_ASKED, "full compaction asked for"))
     files = tuple(f for f in runs[0].files if policy.force_rewrite_all or f.file_name in stale)
     reason = f"full compaction asked for: {len(files)} of {len(levels.files)} files to rewrite"
-    return _plan(levels, policy, levels.max_level, files, reason, each_alone=True) if files else None
+    return _plan(levels, policy, levels.max_level, files, (_ASKED, reason), each_alone=True) if files else None
 
 
 def _plan(
-    levels: Levels, policy: Policy, output_level: int, files: Files, reason: str, *, each_alone: bool = False
+    levels: Levels, policy: Policy, output_level: int, files: Files, why: tuple[str, str], *, each_alone: bool = False
 ) -> Plan:
     # With deletion vectors an old row is marked when it is replaced, so a delete has nothing left to hide.
     oldest = output_level >= levels.non_empty_highest_level or policy.deletion_vectors
     drop_delete = oldest and output_level != 0 and not policy.keep_deletes
-    return Plan(output_level, files, drop_delete, reason, each_alone)
+    return Plan(output_level, files, drop_delete, *why, each_alone)
 
 
 class Wait(NamedTuple):

@@ -23,7 +23,7 @@ from shoal.format.index_manifest import IndexEntry
 from shoal.lsm.append_pick import after, in_order, pick_full, pick_next
 from shoal.lsm.rolling import FileSpec
 from shoal.store.base import delete_each
-from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of
+from shoal.table.append_compact import Task, Vectors, carry_out, delete_files, discard, policy_of, why
 from shoal.table.blob_writer import append_writer
 from shoal.table.cluster import Clustering
 from shoal.table.compact import Bucket, Compacted
@@ -178,8 +178,7 @@ class AppendBucketWriter:
             files, self._queue = pick_next(self._queue, self._policy)
         if not files:
             return None
-        reason = "full compaction was asked for" if full else f"{len(files)} neighbouring files"
-        return Task(self.at, files, self.total_buckets, reason, self._vectors)
+        return Task(self.at, files, self.total_buckets, *why(files, self._policy, full=full), self._vectors)
 
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""

@@ -12,7 +12,7 @@ what was written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
@@ -38,9 +38,13 @@ from shoal.table.table_metrics import BucketSizes
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shoal.table.progress import Meter
     from shoal.table.table import Table
 
 Files = tuple[DataFile, ...]
+
+# Which rule takes files, and what of it holds here.
+_Why = tuple[str, str]
 
 # Rows of a batch that is read and written again.
 _ROWS = 65_536
@@ -61,6 +65,7 @@ class Task:
     at: Bucket
     files: Files
     total_buckets: int
+    rule: str
     reason: str
     vectors: Vectors
     level: int = 0
@@ -130,7 +135,8 @@ def _rewritten(task: Task, files: Files, budget: Budget) -> list[DataFile]:
 
     def read(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         wanted = fields if columns is None else [f for f in fields if f.name in columns]
-        opened = BucketFiles(table, at.partition, at.bucket, wanted, deletions=deletions)
+        meter = at.meter if columns is None else None  # a first look at the columns of an order does not count
+        opened = BucketFiles(table, at.partition, at.bucket, wanted, deletions=deletions, meter=meter)
         return opened.batches(files, _ROWS, threads=True)
 
     writer = RollingWriter(
@@ -255,7 +261,7 @@ def tasks_of(table: Table, snapshot: Snapshot, live: pa.Table, *, full: bool) ->
         live = [e.file for e in entries]
         chosen = _bucket(live, policy, vectors, full) if table.options.bucket > 0 else _partition(live, policy, vectors)
         for group, reason in chosen:
-            yield Task(at, group, entries[0].total_buckets, reason, vectors)
+            yield Task(at, group, entries[0].total_buckets, *reason, vectors)
 
 
 def vectors_of(table: Table, snapshot: Snapshot | None) -> dict[tuple[bytes, int], Vectors]:
@@ -271,19 +277,19 @@ def vectors_of(table: Table, snapshot: Snapshot | None) -> dict[tuple[bytes, int
 
 def _bucket(
     live: Sequence[DataFile], policy: AppendPolicy, vectors: Vectors, full: bool
-) -> Iterator[tuple[Files, str]]:
+) -> Iterator[tuple[Files, _Why]]:
     if full:
         group = pick_full(live, policy, vectors.index_of)
         if group:
-            yield group, "full compaction was asked for"
+            yield group, why(group, policy, full=True)
         return
     picked, queue = pick_next(live, policy)
     while picked is not None:
-        yield picked, f"{len(picked)} neighbouring files, {policy.min_files} are enough"
+        yield picked, why(picked, policy, full=False)
         picked, queue = pick_next(queue, policy)
 
 
-def _partition(live: Sequence[DataFile], policy: AppendPolicy, vectors: Vectors) -> Iterator[tuple[Files, str]]:
+def _partition(live: Sequence[DataFile], policy: AppendPolicy, vectors: Vectors) -> Iterator[tuple[Files, _Why]]:
     deletions = vectors.deletions
     counts = {name: d.cardinality for name, d in deletions.items()}
     index_of = vectors.index_of
@@ -292,12 +298,24 @@ def _partition(live: Sequence[DataFile], policy: AppendPolicy, vectors: Vectors)
     for start in range(0, len(looked_at), policy.file_limit):
         waiting = waiting.seen(looked_at[start : start + policy.file_limit])
         groups, waiting = pick_round(waiting, policy, index_of)
-        yield from ((_arrival(g), _why(g, deletions)) for g in groups)
+        yield from ((_arrival(g), _why(g, policy, deletions)) for g in groups)
 
 
-def _why(group: Files, deletions: Mapping[str, Deletion]) -> str:
+def why(group: Files, policy: AppendPolicy, *, full: bool) -> _Why:
+    """(rule, reason) for files of a bucket."""
+    if full:
+        return "asked for", f"full compaction asked for, {sum(f.file_size < policy.enough for f in group)} small files"
+    return "neighbours", f"{len(group)} neighbouring files, {policy.min_files} are enough"
+
+
+def _why(group: Files, policy: AppendPolicy, deletions: Mapping[str, Deletion]) -> _Why:
+    """(rule, reason) for files of a table without buckets."""
     marked = sum(f.file_name in deletions for f in group)
-    return f"{len(group)} small files" if not marked else f"{marked} of {len(group)} files have deleted rows"
+    if marked:
+        return "deleted rows", f"{marked} of {len(group)} files have deleted rows"
+    if len(group) < policy.min_files and sum(f.file_size + policy.open_cost for f in group) < 2 * policy.target:
+        return "waited", f"{len(group)} small files, for which {policy.min_files} were not found"
+    return "small files", f"{len(group)} small files"
 
 
 def _arrival(group: Files) -> Files:
@@ -305,8 +323,9 @@ def _arrival(group: Files) -> Files:
     return tuple(sorted(group, key=lambda f: (f.creation_ms or 0, f.first_row_id or 0, f.min_sequence, f.file_name)))
 
 
-def result_of(task: Task, budget: Budget | None = None) -> TaskResult:
+def result_of(task: Task, budget: Budget | None = None, meter: Meter | None = None) -> TaskResult:
     """Carry a task out, for a job."""
+    task = replace(task, at=replace(task.at, meter=meter))
     done = task.at.table.metrics.compaction.run(lambda: carry_out(task, budget))
     changes = BucketChanges(
         task.at.partition, task.at.bucket, task.total_buckets, compact_before=done.before, compact_after=done.after,

@@ -95,7 +95,7 @@ class Clustering:
         if plan is None:
             return None
         said = f"{plan.reason}: {self.sorting.order}"
-        return Task(at, plan.files, total_buckets, said, vectors, plan.output_level, self.sorting)
+        return Task(at, plan.files, total_buckets, plan.rule, said, vectors, plan.output_level, self.sorting)
 
     def _done(self, file: DataFile) -> bool:
         """Whether the file was sorted by the columns of today."""

@@ -36,6 +36,7 @@ from shoal.table.table_metrics import BucketSizes
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shoal.table.progress import Meter
     from shoal.table.table import Table
 
 Files = tuple[DataFile, ...]
@@ -98,6 +99,8 @@ class Bucket:
     partition: bytes
     bucket: int
     spec: FileSpec
+    meter: Meter | None = None
+    """Told of what is read."""
 
 
 def compact(
@@ -274,6 +277,7 @@ class _Rewriter:
             fields,
             recent=at.spec.recent,
             deletions=self._vectors,
+            meter=at.meter,
         )
 
     def _run(self, files: BucketFiles, run: Sequence[DataFile]) -> RunInput:

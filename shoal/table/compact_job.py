@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from shoal.clock import ManualScheduler
+from shoal.clock import LOOK_S, ManualScheduler
 from shoal.format.datafile import DataFile, Entry
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
@@ -24,6 +24,7 @@ from shoal.table.bucket_writer import BucketWriter, bucket_writer_of
 from shoal.table.commit import Commit
 from shoal.table.compact import TaskResult
 from shoal.table.new_files import NewFiles
+from shoal.table.progress import Meter
 from shoal.table.staged import BucketChanges, Committed, Staged
 from shoal.table.upkeep import Keeper
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from shoal.table.table import Table
 
 T = TypeVar("T")
-
-# A wait is cut into pieces: Python sees Ctrl-C between them.
-_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +52,6 @@ class BucketTask:
     @property
     def bytes(self) -> int:
         return sum(f.file_size for f in self.plan.files)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a job is: buckets (or groups of files), files and bytes, and seconds since it began."""
-
-    tasks: int
-    tasks_done: int
-    files: int
-    files_done: int
-    bytes: int
-    bytes_done: int
-    seconds: float
-
-    @property
-    def seconds_left(self) -> float | None:
-        """An estimate from the bytes done; None before there are any."""
-        if not self.bytes_done:
-            return None
-        return self.seconds * (self.bytes - self.bytes_done) / self.bytes_done
-
-
-Tell = Callable[[Progress], None]
 
 
 # ---- tasks of primary-key tables
@@ -101,9 +76,12 @@ def bucket_tasks(table: Table, snapshot: Snapshot, live: pa.Table, *, full: bool
             yield BucketTask(*place, total, held, there, full, plan)
 
 
-def run_bucket(table: Table, files: NewFiles, task: BucketTask, budget: Budget) -> TaskResult:
+def run_bucket(
+    table: Table, files: NewFiles, task: BucketTask, budget: Budget, meter: Meter | None = None
+) -> TaskResult:
     """Carry the task out. What came out may be worth another compaction, as it would be at a writer's commit."""
     w = _writer(table, files, task.partition, task.bucket, task.total_buckets, task.files, task.indexes)
+    w.at = replace(w.at, meter=meter)
     scheduler = ManualScheduler()
     try:
         w.plan(full=task.full)  # the writer notes that it was asked, as the one that planned did
@@ -137,46 +115,26 @@ def _writer(
 # ---- carrying out
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """What progress counts of a task."""
-
-    files: int
-    bytes: int
-
-
 def run_all(
     tasks: Sequence[T],
-    sizes: Sequence[Sized],
     run: Callable[[T], TaskResult],
     abort: Callable[[Sequence[BucketChanges]], None],
-    clock: Callable[[], float],
+    meter: Meter,
     *,
     threads: int = 1,
-    tell: Tell | None = None,
 ) -> list[TaskResult]:
     """The result of every task, in their order; all or nothing: `abort` deletes the files of those that were done."""
-    started = clock()
     results: list[TaskResult | None] = [None] * len(tasks)
 
-    def told() -> None:
-        if tell is not None:
-            ended = [s for s, r in zip(sizes, results) if r is not None]
-            tell(
-                Progress(
-                    len(tasks), len(ended), sum(s.files for s in sizes), sum(s.files for s in ended),
-                    sum(s.bytes for s in sizes), sum(s.bytes for s in ended), clock() - started,
-                )
-            )  # fmt: skip
-
     try:
-        told()
+        meter.told()
         if threads <= 1:
             for i, task in enumerate(tasks):
                 results[i] = run(task)
-                told()
+                meter.ended(i)
+                meter.told()
         else:
-            _side_by_side(tasks, run, results, threads, told)
+            _side_by_side(tasks, run, results, threads, meter)
     except BaseException:
         abort([r.changes for r in results if r is not None and r.changes is not None])
         raise
@@ -188,7 +146,7 @@ def _side_by_side(
     run: Callable[[T], TaskResult],
     results: list[TaskResult | None],
     threads: int,
-    told: Callable[[], None],
+    meter: Meter,
 ) -> None:
     """Fill `results`, also with what was still running when something went wrong."""
     with ThreadPoolExecutor(threads, thread_name_prefix="shoal-compact") as pool:
@@ -201,15 +159,15 @@ def _side_by_side(
                 if not future.cancelled():
                     failed = future.exception() or failed
                     results[i] = None if future.exception() else future.result()
+                    meter.ended(i)
             if failed is not None:
                 raise failed
 
         try:
             while waiting:
-                done = wait(waiting, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done
-                if done:
-                    take(done)
-                    told()
+                done = wait(waiting, timeout=LOOK_S, return_when=FIRST_COMPLETED).done
+                take(done)
+                meter.told()
         except BaseException:
             for future in waiting:
                 future.cancel()

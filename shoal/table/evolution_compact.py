@@ -34,11 +34,13 @@ from shoal.table.new_files import NewFiles
 from shoal.table.runs import BucketFiles
 from shoal.table.schema_type_checks import is_blob_file
 from shoal.table.staged import BucketChanges
+from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.format.types import Field
+    from shoal.table.progress import Meter
     from shoal.table.table import Table
 
 _ROWS = 65_536
@@ -58,6 +60,10 @@ class Task:
     @property
     def files(self) -> tuple[DataFile, ...]:
         return self.picked.files
+
+    @property
+    def rule(self) -> str:
+        return {BLOBS: "blob files", LIVE: "deleted rows"}.get(self.picked.what, "row ids")
 
     @property
     def reason(self) -> str:
@@ -125,20 +131,25 @@ def _blob_field(table: Table, f: DataFile) -> Field:
 # ---- one task
 
 
-def result_of(task: Task) -> TaskResult:
+def result_of(task: Task, meter: Meter | None = None) -> TaskResult:
     """Carry a task out. The deletion vectors of its files are left to `settled`, which sees all tasks."""
+    task = replace(task, at=replace(task.at, meter=meter))
+    done = task.at.table.metrics.compaction.run(lambda: _carry_out(task))
+    changes = BucketChanges(
+        task.at.partition, task.at.bucket, task.total_buckets, compact_before=done.before, compact_after=done.after
+    )
+    return TaskResult(changes, (done,), (BucketSizes(0, 0, done.input_bytes, done.output_bytes),))
+
+
+def _carry_out(task: Task) -> Compacted:
     at, files = task.at, task.files
     started = at.table.clock.monotonic()
     written = {ROWS: _rows, BLOBS: _blobs, LIVE: _live}[task.picked.what](task)
-    done = Compacted(
+    return Compacted(
         files, tuple(written), 0, task.reason,
         bytes_read=sum(f.file_size for f in files), bytes_written=sum(f.file_size for f in written),
         seconds=at.table.clock.monotonic() - started,
     )  # fmt: skip
-    changes = BucketChanges(
-        at.partition, at.bucket, task.total_buckets, compact_before=files, compact_after=tuple(written)
-    )
-    return TaskResult(changes, (done,))
 
 
 def _rows(task: Task) -> list[DataFile]:
@@ -205,7 +216,9 @@ def _live(task: Task) -> list[DataFile]:
 
 def _opened(at: Bucket) -> Files:
     def opened(file: DataFile, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
-        return BucketFiles(at.table, at.partition, at.bucket, fields).batches((file,), _ROWS, threads=True)
+        return BucketFiles(at.table, at.partition, at.bucket, fields, meter=at.meter).batches(
+            (file,), _ROWS, threads=True
+        )
 
     return Files(opened, lambda f: at.table.file_at(at.partition, at.bucket, f), at.table.file_schema)
 

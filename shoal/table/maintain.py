@@ -15,11 +15,13 @@ from shoal.format.manifest import entries_of
 from shoal.format.snapshot import Snapshot
 from shoal.options import check
 from shoal.table.commit import Commit
-from shoal.table.compact import Compacted, TaskResult
+from shoal.table.compact import Files, TaskResult
 from shoal.table.compact_choice import Choice
-from shoal.table.compact_job import Progress, Sized, bucket_tasks, publish, run_all, run_bucket
+from shoal.table.compact_job import bucket_tasks, publish, run_all, run_bucket
+from shoal.table.compact_report import CompactionReport, PlannedBucket, done_compaction
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.postponed import POSTPONED
+from shoal.table.progress import Meter, Progress
 from shoal.table.staged import BucketChanges, Staged
 
 if TYPE_CHECKING:
@@ -33,87 +35,6 @@ if TYPE_CHECKING:
     from shoal.table.partition_expiry import ExpiredPartitions
     from shoal.table.rescale import Rescaled
     from shoal.table.table import Table
-    from shoal.table.upkeep import Upkeep
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedBucket:
-    """A bucket that a compaction would work on, and why."""
-
-    partition: str
-    bucket: int
-    files: int
-    bytes: int
-    output_level: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DoneCompaction:
-    """One compaction of one bucket: files in and out, bytes of what was rewritten, and how long it took."""
-
-    partition: str
-    bucket: int
-    output_level: int
-    reason: str
-    inputs: int
-    outputs: int
-    input_bytes: int
-    output_bytes: int
-    bytes_read: int
-    bytes_written: int
-    fresh_bytes: int
-    seconds: float
-
-    @property
-    def write_amplification(self) -> float | None:
-        """Bytes written for each byte that was not on the output level yet; None where all of them were."""
-        return self.bytes_written / self.fresh_bytes if self.fresh_bytes else None
-
-    def to_dict(self) -> dict[str, object]:
-        return {**{n: getattr(self, n) for n in self.__slots__}, "write_amplification": self.write_amplification}
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionReport:
-    """What a compaction did, or (`snapshot` None) would do."""
-
-    table: str
-    planned: tuple[PlannedBucket, ...]
-    files_before: int = 0
-    files_after: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    seconds: float = 0.0
-    snapshot: int | None = None
-    upkeep: Upkeep | None = None
-    compactions: tuple[DoneCompaction, ...] = ()
-
-    @property
-    def write_amplification(self) -> float | None:
-        """That of all compactions together."""
-        fresh = sum(c.fresh_bytes for c in self.compactions)
-        return sum(c.bytes_written for c in self.compactions) / fresh if fresh else None
-
-    def __str__(self) -> str:
-        if not self.planned:
-            return f"{self.table}: nothing to compact"
-        files, size = sum(p.files for p in self.planned), sum(p.bytes for p in self.planned)
-        if self.snapshot is None:
-            return f"{self.table}: would compact {files:,} files ({size:,} bytes) in {len(self.planned):,} buckets"
-        return (
-            f"{self.table}: snapshot {self.snapshot}, {self.files_before:,} files became {self.files_after:,} in "
-            f"{len(self.planned):,} buckets, {self.bytes_read:,} bytes read, {self.bytes_written:,} written"
-            + ("" if (more := self.write_amplification) is None else f", write amplification {more:.2f}")
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        out = {n: getattr(self, n) for n in self.__slots__ if n not in ("planned", "upkeep", "compactions")}
-        out["write_amplification"] = self.write_amplification
-        out["compactions"] = [c.to_dict() for c in self.compactions]
-        out["planned"] = [{n: getattr(p, n) for n in p.__slots__} for p in self.planned]
-        out["upkeep"] = None if self.upkeep is None else self.upkeep.to_dict()
-        return out
 
 
 class Maintain:
@@ -145,10 +66,9 @@ class Maintain:
         primary key and buckets anew, sorted; that is a snapshot of kind OVERWRITE.
         Postponed rows get their buckets. `where` (over partition columns), `partitions` (`[{"dt": "2026-11-01"}]`) and
         `idle_time` (no new file for so long, `"1 h"` or milliseconds) choose partitions. Buckets are worked on by so
-        many `threads`, which share the memory; `progress` is called as they end. Postponed rows go through one writer,
-        which tells nothing and takes no `commit_user`. With `dry_run` nothing is written. `Conflict` when another
-        writer compacted the same files meanwhile. A job that compacts again and again gives its `commit_user` and the
-        `checkpoint`.
+        many `threads`, which share the memory; `progress` is called as batches are read. With `dry_run` nothing is
+        written. `Conflict` when another writer compacted the same files meanwhile. A job that compacts again and again
+        gives its `commit_user` and the `checkpoint`.
         """
         table, choice = self.table, Choice(where, partitions, idle_time)
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
@@ -160,7 +80,10 @@ class Maintain:
         if table.primary_key and table.options.bucket == POSTPONED:
             from shoal.table.postpone_compact import compact_postponed
 
-            return compact_postponed(table, full=full, dry_run=dry_run, choice=choice)
+            return compact_postponed(
+                table, full=full, dry_run=dry_run, choice=choice, commit_user=commit_user, checkpoint=checkpoint,
+                threads=threads, progress=progress,
+            )  # fmt: skip
         # compaction is what this is for, whatever the table's own writers do
         table = table.with_schema(replace(table.schema, options={**table.schema.options, "write-only": "false"}))
         commit = Commit(table, commit_user or new_uuid(table), table.rng)
@@ -181,12 +104,12 @@ class Maintain:
         if dry_run or not job.tasks:
             return CompactionReport(table.name, planned)
         measured = table.metrics.compaction.job()
+        meter = Meter(job.files, table.clock.monotonic, progress)
 
         def abort(changes: Sequence[BucketChanges]) -> None:
             commit.abort(Staged(tuple(changes), newest.id))
 
-        sizes = [Sized(p.files, p.bytes) for p in planned]
-        results = run_all(job.tasks, sizes, job.run, abort, table.clock.monotonic, threads=threads, tell=progress)
+        results = run_all(job.tasks, lambda t: job.run(t, meter.listening), abort, meter, threads=threads)
         if job.settle is not None:
             try:
                 results = job.settle(results, commit.refresh())
@@ -286,11 +209,13 @@ class Maintain:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Tasks, what is said of each, what carries one out, and what adds to the results what they need together."""
+    """Tasks, the files of each, what is said of it, what carries it out, and what adds to the results what they need
+    together."""
 
     tasks: Sequence[Any]
+    files: Sequence[Files]
     planned: tuple[PlannedBucket, ...]
-    run: Callable[[Any], TaskResult]
+    run: Callable[[Any, Meter | None], TaskResult]
     settle: Callable[[list[TaskResult], Snapshot | None], list[TaskResult]] | None = None
 
 
@@ -299,9 +224,11 @@ def _bucket_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, thre
     tasks = tuple(bucket_tasks(table, newest, live, full=full))
     files, budget = NewFiles(table), table.budget().share(threads)
     planned = tuple(
-        _planned(table, t.partition, t.bucket, t.plan.files, t.plan.output_level, t.plan.reason) for t in tasks
+        _planned(table, t.partition, t.bucket, t.plan.files, t.plan.output_level, t.plan.rule, t.plan.reason)
+        for t in tasks
     )
-    return _Job(tasks, planned, lambda task: run_bucket(table, files, task, budget))
+    taken = [t.plan.files for t in tasks]
+    return _Job(tasks, taken, planned, lambda task, meter: run_bucket(table, files, task, budget, meter))
 
 
 def _append_job(
@@ -318,8 +245,9 @@ def _append_job(
     else:
         tasks = tuple(append_compact.tasks_of(table, newest, live, full=full))
     budget = table.budget().share(threads)
-    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, t.level, t.reason) for t in tasks)
-    return _Job(tasks, planned, lambda task: append_compact.result_of(task, budget))
+    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, t.level, t.rule, t.reason) for t in tasks)
+    files = [t.files for t in tasks]
+    return _Job(tasks, files, planned, lambda task, meter: append_compact.result_of(task, budget, meter))
 
 
 def _sort_job(table: Table, newest: Snapshot, live: pa.Table, order: SortOrder, threads: int) -> _Job:
@@ -327,8 +255,8 @@ def _sort_job(table: Table, newest: Snapshot, live: pa.Table, order: SortOrder, 
     from shoal.table.sort_compact import result_of, tasks_of
 
     tasks, budget = tuple(tasks_of(table, newest, live, order)), table.budget().share(threads)
-    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.reason) for t in tasks)
-    return _Job(tasks, planned, lambda task: result_of(task, budget))
+    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.rule, t.reason) for t in tasks)
+    return _Job(tasks, [t.files for t in tasks], planned, lambda task, meter: result_of(task, budget, meter))
 
 
 def _evolution_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
@@ -336,20 +264,13 @@ def _evolution_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, t
     from shoal.table.evolution_compact import result_of, settled, tasks_of
 
     tasks = tuple(tasks_of(table, newest, entries_of(live)))
-    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.reason) for t in tasks)
-    return _Job(tasks, planned, result_of, lambda results, now: settled(table, now, tasks, results))
-
-
-def done_compaction(partition: str, bucket: int, c: Compacted) -> DoneCompaction:
-    """What is reported of a compaction."""
-    return DoneCompaction(
-        partition, bucket, c.output_level, c.reason, len(c.before), len(c.after), c.input_bytes, c.output_bytes,
-        c.bytes_read, c.bytes_written, c.fresh_bytes, c.seconds,
-    )  # fmt: skip
+    planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.rule, t.reason) for t in tasks)
+    files = [t.files for t in tasks]
+    return _Job(tasks, files, planned, result_of, lambda results, now: settled(table, now, tasks, results))
 
 
 def _planned(
-    table: Table, partition: bytes, bucket: int, files: Sequence[DataFile], level: int, reason: str
+    table: Table, partition: bytes, bucket: int, files: Sequence[DataFile], level: int, rule: str, reason: str
 ) -> PlannedBucket:
     path = table.partition_path(partition).rstrip("/")
-    return PlannedBucket(path, bucket, len(files), sum(f.file_size for f in files), level, reason)
+    return PlannedBucket(path, bucket, len(files), sum(f.file_size for f in files), level, rule, reason)

@@ -11,12 +11,13 @@ snapshot in which its rows come; who compacted or overwrote one of its partition
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.clock import ManualScheduler, WatchedThreads
 from shoal.errors import BadRequest
 from shoal.format.datafile import DataFile, Entry
 from shoal.format.manifest import entries_of
@@ -25,8 +26,11 @@ from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.table.buckets import Group, Place
 from shoal.table.commit import Commit
 from shoal.table.compact_choice import Choice
+from shoal.table.compact_job import bucket_tasks
+from shoal.table.compact_report import CompactionReport, PlannedBucket, done_compaction
 from shoal.table.postpone_write import CountedRouter, bucket_counts, postponed_rows
 from shoal.table.postponed import POSTPONED
+from shoal.table.progress import Meter, Tell
 from shoal.table.rows import unnamed
 from shoal.table.runs import BucketFiles
 from shoal.table.staged import BucketChanges, Staged
@@ -35,7 +39,8 @@ from shoal.table.upkeep import Keeper
 from shoal.table.write import Write
 
 if TYPE_CHECKING:
-    from shoal.table.maintain import CompactionReport, PlannedBucket
+    import pyarrow as pa
+
     from shoal.table.table import Table
 
 _ROWS = 65_536
@@ -54,33 +59,46 @@ class Work:
 
 
 def compact_postponed(
-    table: Table, *, full: bool = False, dry_run: bool = False, choice: Choice | None = None
-) -> CompactionReport:
+    table: Table, *, full: bool = False, dry_run: bool = False, choice: Choice | None = None,
+    commit_user: str | None = None, checkpoint: int | None = None, threads: int = 1, progress: Tell | None = None,
+) -> CompactionReport:  # fmt: skip
     """Give postponed rows of the chosen partitions their buckets and compact those; with `full`, all of them, up to the
-    highest level."""
-    from shoal.table.maintain import CompactionReport
-
+    highest level. Rows go through one writer, buckets are compacted by `threads`."""
     started = table.clock.monotonic()
     commit = Commit(table, "", table.rng)
     newest = commit.refresh()
     work = work_of(table, newest, full=full, choice=choice) if newest else None
-    planned = _planned(table, work) if work else ()
-    if newest is None or not work or dry_run:
-        return CompactionReport(table.name, planned)
+    if newest is None or not work:
+        return CompactionReport(table.name, ())
     # the number of buckets is told by the router; what counts here is that buckets are fixed and compact
     real = table.with_schema(
         replace(table.schema, options={**table.schema.options, "bucket": "1", "write-only": "false"})
     )
-    with Write(real, router=CountedRouter(real, work.counts)) as w:
-        for partition, entries in work.late.items():
-            _replay(table, partition, [e.file for e in entries], w)
+    said = _planned(table, real, newest, work, full)
+    planned, tasks = [p for p, _ in said], [files for _, files in said]
+    if dry_run or not planned:
+        return CompactionReport(table.name, tuple(planned))
+    meter = Meter(tasks, table.clock.monotonic, progress)
+    scheduler = ManualScheduler() if threads <= 1 else WatchedThreads(threads, meter.told)
+    identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
+    router, job = CountedRouter(real, work.counts), table.metrics.compaction.job()
+    with Write(real, commit_user, router=router, scheduler=scheduler, threads=threads) as w:
+        meter.told()
+        for i, (partition, files) in enumerate(zip(work.late, tasks)):
+            _replay(table, partition, files, w, meter)
+            meter.ended(i)
         w.flush()
         for (partition, bucket), entries in work.buckets.items():
-            w.writer(Group(partition, bucket, np.empty(0, np.int64), entries[0].total_buckets))
+            bucket_writer = w.writer(Group(partition, bucket, np.empty(0, np.int64), entries[0].total_buckets))
+            bucket_writer.at = replace(bucket_writer.at, meter=meter.listening)
         made = w.prepare(wait=True, compact="full" if full else "minor")
+        job.add(w.bucket_sizes())
         # planned on `newest`: nobody may have compacted or overwritten these partitions since
         commit = Commit(table.with_options({LAST_SAFE: newest.id}), w.commit_user, table.rng)
         try:
+            for i in range(len(work.late), len(tasks)):
+                meter.ended(i)
+            meter.told()
             changes = [one_compaction(table, c) for c in made.changes]
         except BaseException:
             commit.abort(made)
@@ -92,8 +110,8 @@ def compact_postponed(
         changes = [c for c in changes if c.compact_before or c.compact_after]
         if not changes:
             return CompactionReport(table.name, ())
-        committed = commit.commit(Staged(tuple(changes), newest.id), BATCH_IDENTIFIER)
-    committed = Keeper(table).after(committed, BATCH_IDENTIFIER)
+        committed = commit.commit(Staged(tuple(changes), newest.id), identifier)
+    committed = Keeper(table).after(committed, identifier)
     old = {f.file_name for c in changes for f in c.compact_before}
     return CompactionReport(
         table.name,
@@ -105,6 +123,7 @@ def compact_postponed(
         seconds=table.clock.monotonic() - started,
         snapshot=committed.snapshots[-1],
         upkeep=committed.upkeep,
+        compactions=tuple(done_compaction(*_place(table, p, b), c) for p, b, c in w.compacted),
     )
 
 
@@ -140,9 +159,9 @@ def _first_count(table: Table, rows: int) -> int:
     return count
 
 
-def _replay(table: Table, partition: bytes, files: Sequence[DataFile], w: Write) -> None:
+def _replay(table: Table, partition: bytes, files: Sequence[DataFile], w: Write, meter: Meter) -> None:
     """Write the rows of postponed files again, in the order in which the files were made."""
-    opened = BucketFiles(table, partition, POSTPONED, (*table.schema.fields, VALUE_KIND))
+    opened = BucketFiles(table, partition, POSTPONED, (*table.schema.fields, VALUE_KIND), meter=meter.listening)
     in_order = sorted(files, key=lambda f: f.creation_ms or 0)
     for batch in opened.batches(in_order, _ROWS):
         if batch.num_rows:
@@ -171,16 +190,44 @@ def one_compaction(table: Table, c: BucketChanges) -> BucketChanges:
     )  # fmt: skip
 
 
-def _planned(table: Table, work: Work) -> tuple[PlannedBucket, ...]:
-    late = [_bucket(table, (p, POSTPONED), e, f"rows wait for {work.counts[p]} buckets") for p, e in work.late.items()]
-    real = [_bucket(table, place, e, "files at level 0, or all were asked for") for place, e in work.buckets.items()]
-    return (*late, *real)
+def _planned(
+    table: Table, real: Table, snapshot: Snapshot, work: Work, full: bool
+) -> list[tuple[PlannedBucket, tuple[DataFile, ...]]]:
+    """What is said of each bucket, and its files: first the postponed ones, then the real ones.
+
+    A bucket whose partition has postponed rows gets new files, so what it compacts shows only then.
+    """
+    top = table.policy.num_levels - 1 if full else 0
+    out = []
+
+    def say(place: Place, files: Sequence[DataFile], level: int, rule: str, reason: str) -> None:
+        size = sum(f.file_size for f in files)
+        out.append((PlannedBucket(*_place(table, *place), len(files), size, level, rule, reason), tuple(files)))
+
+    for p, entries in work.late.items():
+        rows, count = sum(e.file.row_count for e in entries), work.counts[p]
+        reason = f"{rows:,} rows wait for {count:,} bucket{'s' if count > 1 else ''}"
+        say((p, POSTPONED), [e.file for e in entries], top, "postponed", reason)
+    known = _at_places(table.metadata.live(snapshot), [place for place in work.buckets if place[0] not in work.late])
+    plans = {(t.partition, t.bucket): t.plan for t in bucket_tasks(real, snapshot, known, full=full)}
+    for place, entries in work.buckets.items():
+        plan = plans.get(place)
+        if plan is not None:
+            say(place, plan.files, plan.output_level, plan.rule, plan.reason)
+        elif place[0] in work.late:
+            level0 = sum(e.file.level == 0 for e in entries)
+            why = ("asked for", "full compaction asked for") if full else ("level 0", f"{level0} files at level 0")
+            say(place, [e.file for e in entries], top, *why)
+    return out
 
 
-def _bucket(table: Table, place: Place, entries: Sequence[Entry], reason: str) -> PlannedBucket:
-    from shoal.table.maintain import PlannedBucket
+def _at_places(live: pa.Table, places: Collection[Place]) -> pa.Table:
+    """The entries of these buckets."""
+    import pyarrow as pa
 
-    return PlannedBucket(*_place(table, *place), len(entries), sum(e.file.file_size for e in entries), 0, reason)
+    wanted = set(places)
+    at = zip(live.column("partition").to_pylist(), live.column("bucket").to_pylist())
+    return live.filter(pa.array([place in wanted for place in at], pa.bool_()))
 
 
 def _place(table: Table, partition: bytes, bucket: int) -> tuple[str, int]:

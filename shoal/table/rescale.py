@@ -11,7 +11,7 @@ makes it a `Conflict`, after which the table is as it was; rows stream through t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,10 @@ from shoal.options import check
 from shoal.table import alter as pure
 from shoal.table.buckets import UNAWARE
 from shoal.table.compact_choice import Choice
-from shoal.table.compact_job import Progress
 from shoal.table.overwrite import Exactly
 from shoal.table.postpone_compact import one_compaction
 from shoal.table.postponed import POSTPONED
+from shoal.table.progress import Meter, Tell
 from shoal.table.row_kinds import INSERT
 from shoal.table.rows import unnamed
 from shoal.table.scan import Scan
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from shoal.table.upkeep import Upkeep
 
 OPTION = "bucket"
-Tell = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +200,17 @@ def _rewritten(
     target = table.with_schema(replace(table.schema, options=options))
     source.memory = target.memory = max(1 << 20, table.memory // 2)
     live = _real(table.metadata.live(newest))
-    told = _Told(out.planned, table.clock.monotonic, tell)
+    meter = Meter([[e.file for e in entries] for entries in work.values()], table.clock.monotonic, tell)
+    meter.told()
     rows = 0
     with Write(target, ignore_previous=True) as w:
-        for partition in work:
-            told(0)
+        for i, partition in enumerate(work):
             here = live.filter(pc.equal(live.column("partition"), pa.scalar(partition, pa.binary())))
             for batch in _rows(source, newest, here):
                 w.replay(batch, pa.array(np.full(batch.num_rows, INSERT, np.int8)))
                 rows += batch.num_rows
-            told(1)
+            meter.ended(i)
+            meter.told()
         made = w.prepare(wait=True, compact="full" if target.compacted_only else None)
         try:
             made = replace(made, changes=tuple(_as_new(target, c) for c in made.changes))
@@ -246,25 +246,6 @@ def _as_new(table: Table, c: BucketChanges) -> BucketChanges:
         c.partition, c.bucket, c.total_buckets, one.compact_after, changelog_files=one.compact_changelog,
         new_indexes=one.compact_new_indexes, deleted_indexes=one.compact_deleted_indexes,
     )  # fmt: skip
-
-
-class _Told:
-    """Tells how many of the partitions have been read."""
-
-    def __init__(self, planned: Sequence[RescaledPartition], clock: Callable[[], float], tell: Tell | None) -> None:
-        self._planned = planned
-        self._clock = clock
-        self._tell = tell
-        self._started = clock()
-        self._done = 0
-
-    def __call__(self, more: int) -> None:
-        self._done += more
-        if self._tell is not None:
-            ended = self._planned[: self._done]
-            sizes = [(len(p), sum(x.files for x in p), sum(x.bytes for x in p)) for p in (self._planned, ended)]
-            (tasks, files, size), (tasks_done, files_done, size_done) = sizes
-            self._tell(Progress(tasks, tasks_done, files, files_done, size, size_done, self._clock() - self._started))
 
 
 # ---- the option

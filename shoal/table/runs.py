@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shoal.format.deletion_vectors import DeletionVector
     from shoal.lsm.rolling import RecentFiles
     from shoal.table.file_pruning import FilePruning
+    from shoal.table.progress import Meter
     from shoal.table.table import Table
 
 # A run this small fits whole in any block: its footer need not be read to guess the width of a row.
@@ -53,6 +54,7 @@ class BucketFiles:
         recent: RecentFiles | None = None,
         deletions: Mapping[str, Deletion | DeletionVector] | None = None,
         pruning: FilePruning | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._table = table
         self._partition = partition
@@ -63,6 +65,7 @@ class BucketFiles:
         self._recent = recent
         self._deletions: Mapping[str, Deletion | DeletionVector] = deletions or {}
         self._pruning = pruning
+        self._meter = meter
         self._columns: dict[tuple[int, int], tuple[list[Column], Sequence[Field]]] = {}  # by schema id and level
 
     @cached_property
@@ -102,16 +105,24 @@ class BucketFiles:
             if here is None:
                 reader = self.reader(f, threads=threads)
                 if deletion is None and not self._tracked and not stamped:
-                    yield from reader.batches(rows)
+                    yield from reader.batches(rows) if self._meter is None else self._metered(f, reader.batches(rows))
                     continue
                 positioned = reader.positioned(rows)
             else:
                 positioned = self._remembered(f, here)
             vector = None if deletion is None else self.vector(deletion)
             for start, batch in positioned:
+                if self._meter is not None:
+                    self._meter.read(f, batch.num_rows)
                 batch = fill(batch, f, start) if self._tracked else batch
                 batch = _stamp(batch, f.min_sequence) if stamped else batch
                 yield batch if vector is None else kept(batch, vector.keep(start, batch.num_rows))
+
+    def _metered(self, file: DataFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert self._meter is not None
+        for batch in batches:
+            self._meter.read(file, batch.num_rows)
+            yield batch
 
     def _stamped(self, file: DataFile) -> bool:
         """Whether rows take the snapshot that added their file as sequence number (`sequence.snapshot-ordering`).

@@ -10,6 +10,7 @@ their ids. Invariant: the rows of a partition are the same before and after, in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
@@ -25,10 +26,12 @@ from shoal.table.compact import Bucket, TaskResult
 from shoal.table.compact_choice import Choice
 from shoal.table.new_files import NewFiles
 from shoal.table.staged import BucketChanges
+from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shoal.table.progress import Meter
     from shoal.table.table import Table
 
 
@@ -68,14 +71,15 @@ def tasks_of(table: Table, snapshot: Snapshot, live: pa.Table, order: SortOrder)
         at = Bucket(table, *place, files.spec(*place))
         there = tuple(e.file for e in entries)
         vectors = held.get(place, Vectors())
-        yield Task(at, there, entries[0].total_buckets, f"sorted by {order}", vectors, 0, Sorting(order))
+        yield Task(at, there, entries[0].total_buckets, "sorted", f"sorted by {order}", vectors, 0, Sorting(order))
 
 
-def result_of(task: Task, budget: Budget) -> TaskResult:
+def result_of(task: Task, budget: Budget, meter: Meter | None = None) -> TaskResult:
     """Carry a task out: the new files stand for the old ones."""
+    task = replace(task, at=replace(task.at, meter=meter))
     done = task.at.table.metrics.compaction.run(lambda: carry_out(task, budget))
     changes = BucketChanges(
         task.at.partition, task.at.bucket, task.total_buckets, new_files=done.after, deleted_files=done.before,
         new_indexes=done.new_indexes, deleted_indexes=done.deleted_indexes,
     )  # fmt: skip
-    return TaskResult(changes, (done,))
+    return TaskResult(changes, (done,), (BucketSizes(0, 0, done.input_bytes, done.output_bytes),))

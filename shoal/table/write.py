@@ -35,6 +35,7 @@ from shoal.table.bucket_writer import (
 )
 from shoal.table.buckets import UNAWARE, Group, Place, Router, router_of
 from shoal.table.commit import Commit
+from shoal.table.compact import Compacted
 from shoal.table.full_compaction import FullCompactions
 from shoal.table.local_merge import LocalMerge
 from shoal.table.new_files import NewFiles, new_uuid
@@ -74,10 +75,13 @@ class Write:
         *,
         ignore_previous: bool = False,
         router: Router | None = None,
+        scheduler: Scheduler | None = None,
+        threads: int = 1,
     ) -> None:
         """`ignore_previous`: the rows replace what is there, so nothing of it is read (an overwrite).
 
-        `router` places the rows, where it is not for the table's options to say.
+        `router` places the rows, where it is not for the table's options to say. Compactions run on `scheduler`, the
+        table's unless given; so many `threads` of it share the memory.
         """
         check_blobs(table)
         check_precommit(table)
@@ -87,8 +91,9 @@ class Write:
         self._named = commit_user is not None
         self._ignore_previous = ignore_previous
         self._commit = Commit(table, self.commit_user, table.rng)
-        self._scheduler: Scheduler = table.new_scheduler()
+        self._scheduler: Scheduler = table.new_scheduler() if scheduler is None else scheduler
         self._budget = table.budget()
+        self._compaction_budget = self._budget if threads <= 1 else self._budget.share(threads)
         self._kinds = RowKinds(table)
         batch = not self._named
         self._router = router or router_of(table, self._commit, self._budget, overwrite=ignore_previous, batch=batch)
@@ -114,6 +119,8 @@ class Write:
         self._empty_too = table.options.ignore_empty_commit is False
         self._strict_time = strict_time_of(table)
         self.keeper = Keeper(table, self._scheduler)
+        self.compacted: list[tuple[bytes, int, Compacted]] = []
+        """What the compactions did that entered the last commit or `prepare`, by partition and bucket."""
         self.metrics = table.metrics
         self.metrics.compaction.watch(self)
         self.metrics.writer_buffer.watch(self)
@@ -373,7 +380,7 @@ class Write:
                 if group is not None:
                     self._found(group)
             writers = list(self._writers.values())
-            compact_for_commit(writers, self._scheduler, self._budget, asked=asked)
+            compact_for_commit(writers, self._scheduler, self._compaction_budget, asked=asked)
             drained = tuple(c for w in writers if (c := w.drain()) is not None)
             again = Staged(drained, self._base, staged.watermark, staged.properties)
             made = self._commit.commit(again, identifier) if drained else Committed()
@@ -466,7 +473,8 @@ class Write:
                     self._found(group)
                     asked[place] = how
         writers = list(self._writers.values())
-        compact_for_commit(writers, self._scheduler, self._budget, wait=wait, asked=asked)
+        compact_for_commit(writers, self._scheduler, self._compaction_budget, wait=wait, asked=asked)
+        self.compacted = [(w.partition, w.bucket, c) for w in writers for c in w.compactions]
         drained = [c for w in writers if (c := w.drain()) is not None]
         # readers come to partitions in the order of the manifest: rows of a key that moved between two, in Java's
         order = {p: i for i, p in enumerate(java_order.of_rows(list(dict.fromkeys(c.partition for c in drained))))}

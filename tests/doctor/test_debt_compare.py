@@ -13,7 +13,7 @@ import pytest
 
 from shoal.doctor.compare import attribute, compare, factors_of, seconds
 from shoal.doctor.debt import Debt, debt, measure
-from shoal.doctor.sample import sample
+from shoal.doctor.take import take
 from shoal.store import LocalStore, MemoryStore
 from shoal.store.cache import Cache
 from shoal.table.metadata import Metadata
@@ -69,7 +69,7 @@ def test_more_commits_explain_the_faster_clock(debts: dict[str, Debt]) -> None:
 
 
 def test_a_table_without_snapshots_compares_gracefully(debts: dict[str, Debt]) -> None:
-    empty = debt(sample(Metadata(MemoryStore("empty"), Cache())), None)
+    empty = debt(replace(take(Metadata(MemoryStore("empty"), Cache())), start=None))
     found = compare(empty, debts["ckpt_1s"])
     assert found.sentence == "Nothing to compare: memory:empty has no snapshot."
     assert found.factors == () and factors_of(empty) is None

@@ -10,12 +10,13 @@ from statistics import median
 
 import independent_count as independent
 import pytest
+from toy import File, Toy
 
 from shoal.doctor.debt import TOP, VERSION, debt, measure
 from shoal.doctor.physical import physical
-from shoal.doctor.sample import CHANGELOG, FLUSH, Count, Sample, Step, live_entries, sample
-from shoal.format.schema import Schema
-from shoal.format.snapshot import Snapshot
+from shoal.doctor.sample import sample
+from shoal.doctor.take import take
+from shoal.doctor.window import Count, Window
 from shoal.store import LocalStore
 from shoal.store.cache import Cache
 from shoal.store.wrappers import CountingStore
@@ -51,8 +52,8 @@ JAVA = {
 
 
 def test_live_files_equal_javas_tables(table: Path, metadata: Metadata) -> None:
-    taken = sample(metadata)
-    found, java = debt(taken, live_entries(metadata, taken)), JAVA[table.name]
+    taken = take(metadata)
+    found, java = debt(taken), JAVA[table.name]
     assert found.live is not None and found.buckets is not None
     assert {k: (c.files, c.bytes, c.rows) for k, c in found.live.levels.items()} == java["levels"]
     assert found.snapshots == java["snapshots"]
@@ -148,7 +149,7 @@ def test_the_checkpoint_interval_is_the_clock_that_java_ran_with(
 
 def test_a_listing_counts_the_same_files_by_name(table: Path, metadata: Metadata) -> None:
     taken = sample(metadata)
-    found, disk = debt(taken, live_entries(metadata, taken)), independent.on_disk(table)
+    found, disk = debt(take(metadata)), independent.on_disk(table)
     store = CountingStore(LocalStore(table))
     listed, known = physical(store), physical(store, taken)
     assert store.mutations == 0
@@ -192,47 +193,19 @@ def test_the_dict_is_json_with_a_version_and_stable_keys(metadata: Metadata) -> 
     assert out["made"]["total"]["files"] == sum(c["files"] for k, c in out["made"].items() if k != "total")
 
 
-def synthetic(buckets: int, level0: int, options: dict[str, str] | None = None) -> tuple[Sample, object]:
-    """A sample of `level0` commits, each with one new file in each of `buckets` buckets, and the live entries."""
-    import pyarrow as pa
-
-    from shoal.format.manifest import entry_schema
-
-    wrote = dict.fromkeys(
-        ("base-list", "delta-list", "changelog-list", "delta-manifest", "merged-manifest", "changelog-manifest",
-         "index-manifest"), Count(),
-    ) | {"snapshot": Count(1, 100)}  # fmt: skip
-    steps = tuple(
-        Step(Snapshot(i + 1, 0, "b", "d", "me", i + 1, "APPEND", 10_000 * i), wrote, Count(), n, n)
-        for i, n in enumerate(range(buckets, buckets * level0 + 1, buckets))
-    )
-    rows = [(s, b) for s in range(1, level0 + 1) for b in range(buckets)]
-    columns = {
-        "snapshot": [s for s, _ in rows], "class": [FLUSH] * len(rows), "change": [1] * len(rows),
-        "partition": [bytes(12)] * len(rows), "bucket": [b for _, b in rows], "level": [0] * len(rows),
-        "file_name": [f"data-{s}-{b}" for s, b in rows], "file_size": [1000] * len(rows),
-        "row_count": [10] * len(rows), "extras": [0] * len(rows), "total_buckets": [4] * len(rows),
-        "files": [1] * len(rows),
-            "deleted_rows": [0] * len(rows), "min_sequence": [0] * len(rows), "max_sequence": [9] * len(rows),
-    }  # fmt: skip
-    from shoal.doctor.walk import entry_fields
-
-    entries = pa.table(columns, schema=entry_fields())
-    schema = Schema(0, (), 0, (), ("k",), options or {})
-    live = pa.Table.from_pylist(
-        [{k: columns[k][i] for k in ("partition", "bucket", "level", "file_name", "file_size", "row_count")}
-         for i in range(len(rows))], schema=entry_schema(),
-    )  # fmt: skip
-    return Sample("memory:t", schema, None, 1, steps, entries, (), {}, 0, 0), live
+def synthetic(buckets: int, level0: int, options: dict[str, str] | None = None) -> Window:
+    """A window of `level0` commits, each with one new file in each of `buckets` buckets."""
+    toy = Toy(options)
+    for i in range(level0):
+        toy.commit(*[("flush", File(b, 1000)) for b in range(buckets)], at=10_000 * i)
+    return toy.window()
 
 
 def test_runs_climb_in_a_table_that_nobody_compacts() -> None:
-    taken, live = synthetic(buckets=30, level0=9)
-    found = debt(taken, live)
+    found = debt(synthetic(buckets=30, level0=9))
     assert found.buckets is not None
     assert (found.buckets.count, found.buckets.at_trigger, found.buckets.at_stop) == (30, 30, 30)
     assert found.buckets.mean_runs == pytest.approx(5.0) and found.buckets.max_runs == 9
     assert len(found.buckets.top) == TOP and found.buckets.excess == 30 * 8
     assert found.active_buckets == 30 and found.files_per_active_bucket == 1
     assert found.interval_s == 10 and found.commits_per_minute == pytest.approx(6)
-    assert CHANGELOG not in taken.flows().column("class").to_pylist()

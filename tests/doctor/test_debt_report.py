@@ -16,7 +16,8 @@ from shoal.doctor.compare import compare
 from shoal.doctor.debt import Debt, Identity, debt, measure
 from shoal.doctor.physical import physical
 from shoal.doctor.report import check_text, comparison_text, judge, size_text, to_json
-from shoal.doctor.sample import Count, Gap, sample
+from shoal.doctor.take import take
+from shoal.doctor.window import Count, Gap
 from shoal.store import LocalStore, MemoryStore
 from shoal.store.cache import Cache
 from shoal.table.metadata import Metadata
@@ -74,19 +75,19 @@ def test_the_comparison_has_two_columns_and_a_ratio(fast: Debt, slow: Debt) -> N
 
 
 def test_runs_over_the_stop_trigger_are_unwell() -> None:
-    found = debt(*synthetic(buckets=3, level0=9))  # type: ignore[arg-type]
+    found = debt(synthetic(buckets=3, level0=9))
     verdict = judge(found)
     assert not verdict.ok and verdict.exit_code == 1
     assert verdict.lines[0] == (
         "unwell: 3 buckets over 8 sorted runs, where writers wait (the worst has 9); compaction is behind"
     )
-    assert judge(debt(*synthetic(3, 9, {"num-sorted-run.stop-trigger": "20"}))).ok  # type: ignore[arg-type]
-    only = judge(debt(*synthetic(3, 9, {"write-only": "true"})))  # type: ignore[arg-type]
+    assert judge(debt(synthetic(3, 9, {"num-sorted-run.stop-trigger": "20"}))).ok
+    only = judge(debt(synthetic(3, 9, {"write-only": "true"})))
     assert "dedicated compaction" in only.lines[0]
 
 
 def test_runs_over_the_compaction_trigger_are_only_noted() -> None:
-    verdict = judge(debt(*synthetic(buckets=1, level0=7)))  # type: ignore[arg-type]
+    verdict = judge(debt(synthetic(buckets=1, level0=7)))
     assert verdict.ok
     assert "1 bucket over 5 sorted runs: a compaction is due" in verdict.lines
 
@@ -105,7 +106,7 @@ def test_expired_snapshots_are_noted_and_missing_files_are_unwell(fast: Debt) ->
 
 
 def test_an_empty_table_is_well() -> None:
-    empty = debt(sample(Metadata(MemoryStore("empty"), Cache())), None)
+    empty = debt(take(Metadata(MemoryStore("empty"), Cache())))
     assert check_text(empty) == "well: the table has no snapshot yet\n"
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
 from shoal.errors import BadRequest, Conflict
 from shoal.store.memory import MemoryStore
-from shoal.table.compact_job import Progress
+from shoal.table.progress import Progress
 from shoal.table.table import Table
 
 HOUR = 3_600
@@ -187,3 +188,147 @@ def test_postponed_rows_of_chosen_partitions_only() -> None:
     assert {p.partition for p in report.planned} == {P15}
     assert planned(table) >= {P16}
     assert set(table.scan().to_arrow().column("hh").to_pylist()) == {5}
+
+
+# ---- progress
+
+
+def one_bucket(keyed: bool = True, **options: str) -> Table:
+    table = a_table(keyed=keyed, **({"bucket": "1"} if keyed else {"compaction.min.file-num": "2"}) | options)
+    for version in range(3):
+        write(table, 1, 5, f"{version}", rows=30_000)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("keyed", "options"),
+    [
+        (True, {}),
+        (False, {}),
+        (True, {"changelog-producer": "lookup"}),
+        (True, {"deletion-vectors.enabled": "true", "merge-engine": "deduplicate"}),
+        (True, {"merge-engine": "first-row"}),
+        (True, {"bucket": "-2"}),
+        (False, {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}),
+    ],
+)
+def test_progress_moves_inside_a_bucket(keyed: bool, options: dict[str, str]) -> None:
+    table = one_bucket(keyed, **options)
+    files = table.inspect.files().num_rows if options.get("bucket") != "-2" else 3
+    told: list[Progress] = []
+    report = table.maintain.compact(full=True, progress=told.append)
+    assert report.files_before == files == 3
+    assert (told[0].bytes_done, told[0].files_done, told[0].tasks_done) == (0, 0, 0)
+    inside = {p.bytes_done for p in told if not p.tasks_done}
+    assert len(inside) >= 4  # each file has more than a batch
+    for a, b in pairwise(told):
+        assert a.bytes_done <= b.bytes_done <= b.bytes and a.files_done <= b.files_done <= b.files == 3
+    assert (told[-1].bytes_done, told[-1].files_done, told[-1].tasks_done) == (told[-1].bytes, 3, told[-1].tasks)
+    assert told[-1].bytes == sum(p.bytes for p in report.planned)
+
+
+def test_files_that_only_move_up_count_when_their_bucket_is_done() -> None:
+    table = a_table(bucket="1", **{"target-file-size": "1 kb"})
+    write(table, 1, 5, "a", rows=500)
+    told: list[Progress] = []
+    report = table.maintain.compact(full=True, progress=told.append)
+    assert report.bytes_written == 0
+    assert [(p.bytes_done, p.files_done) for p in told] == [(0, 0), (told[0].bytes, 1)]
+
+
+def test_who_listens_is_called_once_a_batch_at_most_and_in_the_caller_s_thread() -> None:
+    import threading
+
+    table, threads = one_bucket(), set()
+    told: list[Progress] = []
+
+    def tell(p: Progress) -> None:
+        threads.add(threading.get_ident())
+        told.append(p)
+
+    table.maintain.compact(full=True, threads=2, progress=tell)
+    assert threads == {threading.get_ident()}
+    again: list[Progress] = []
+    one_bucket().maintain.compact(full=True, progress=again.append)
+    assert len(again) <= 3 * 30_000 // 512 + 2
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_an_interrupt_inside_a_bucket_leaves_nothing_behind(keyed: bool) -> None:
+    table = one_bucket(keyed)
+    before = data_files(table)
+
+    def interrupt(p: Progress) -> None:
+        if p.bytes_done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.maintain.compact(full=True, progress=interrupt)
+    assert data_files(table) == before
+    assert table.maintain.compact(full=True).files_before == 3
+
+
+# ---- why
+
+
+def reasons(table: Table, **asked: Any) -> set[tuple[str, str]]:
+    from shoal.table.compact_report import RULES
+
+    planned = table.maintain.compact(dry_run=True, **asked).planned
+    assert {p.rule for p in planned} <= set(RULES)
+    return {(p.rule, p.reason) for p in planned}
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"num-sorted-run.compaction-trigger": "3"}, ("space", "size amplification 201 % over 100 %")),
+        ({"num-sorted-run.compaction-trigger": "2"}, ("size ratio", "3 newest runs of similar size, ratio 1 %")),
+        ({"compaction.force-up-level-0": "true"}, ("level 0", "3 level-0 files forced up")),
+        ({"compaction.optimization-interval": "1 h"}, ("early full", "no full compaction known")),
+    ],
+)
+def test_a_dry_run_names_the_rule_of_each_pick(options: dict[str, str], rule: tuple[str, str]) -> None:
+    table = a_table(bucket="1")
+    for _ in range(3):
+        write(table, 1, 5, "a")  # the same rows and sizes
+    amplification = {"compaction.max-size-amplification-percent": "100" if rule[0] == "space" else "1000"}
+    assert reasons(table.with_options({**amplification, **options})) == {rule}
+    assert reasons(table) == set()
+    assert reasons(table, full=True) == {("asked for", "full compaction asked for")}
+
+
+def test_a_dry_run_names_the_rule_of_append_tables() -> None:
+    table = a_table(keyed=False)
+    for _ in range(6):
+        write(table, 1, 5, "a")
+    assert reasons(table) == {("small files", "6 small files")}
+    buckets = a_table(keyed=False, bucket="1", **{"bucket-key": "k"})
+    for _ in range(6):
+        write(buckets, 1, 5, "a")
+    assert reasons(buckets) == {("neighbours", "5 neighbouring files, 5 are enough")}
+    assert reasons(buckets, full=True) == {("asked for", "full compaction asked for, 6 small files")}
+    marked = a_table(keyed=False, **{"deletion-vectors.enabled": "true"})
+    for _ in range(3):
+        write(marked, 1, 5, "a")
+    marked.delete("k < 30")
+    assert reasons(marked) == {("deleted rows", "3 of 3 files have deleted rows")}
+
+
+def test_a_dry_run_names_the_rule_of_postponed_rows() -> None:
+    table = a_table(bucket="-2", **{"postpone.default-bucket-num": "3", "postpone.batch-write-fixed-bucket": "true"})
+    write(table, 1, 5, "a", rows=1_500, checkpoint=1)
+    assert reasons(table) == {("postponed", "1,500 rows wait for 3 buckets")}
+    table.maintain.compact()
+    assert reasons(table) == set()  # three buckets with a file each at level 0: nothing is due
+    assert str(table.maintain.compact()) == "d.t: nothing to compact"
+    assert reasons(table, full=True) == {("asked for", "full compaction asked for")}
+    sooner = table.with_options({"num-sorted-run.compaction-trigger": "1"})
+    write(table, 1, 5, "b", rows=1)  # a batch: level 0 of one real bucket
+    assert reasons(sooner, where="hh = 5") == {("run count", "2 runs over trigger 1")}
+    write(table, 1, 5, "c", rows=2, checkpoint=2)
+    assert reasons(sooner) == {
+        ("postponed", "2 rows wait for 3 buckets"), ("level 0", "2 files at level 0"), ("level 0", "1 files at level 0"),
+    }  # fmt: skip
+    assert {p.bucket for p in sooner.maintain.compact().planned} >= {-2}
+    assert table.scan(where="k < 2").to_arrow().column("v").to_pylist() == ["c", "c"]

@@ -15,6 +15,7 @@ from options_truth import opened, rows
 
 from shoal.errors import BadRequest, Conflict
 from shoal.store.memory import MemoryStore
+from shoal.table.progress import Progress
 from shoal.table.table import Table
 
 SCHEMA = pa.schema([("p", pa.string()), ("k", pa.int32()), ("v", pa.int64()), ("n", pa.int32())])
@@ -195,3 +196,48 @@ def test_every_engine_gives_what_a_merging_read_gives(
     expected = rows(t)
     plain.maintain.compact()
     assert rows(plain) == expected
+
+
+def test_threads_and_a_commit_user_make_the_same_rows() -> None:
+    told: list[Progress] = []
+    tables = [late(postpone__default_bucket_num="4", changelog_producer="lookup") for _ in range(3)]
+    for t in tables:
+        for i in range(3):
+            postpone(t, [(p, k, k * (i + 1)) for p in "ab" for k in range(i * 40, i * 40 + 80)], at=i + 1)
+    one = tables[0].maintain.compact(full=True, progress=told.append)
+    many = tables[1].maintain.compact(full=True, threads=3, commit_user="compactor", checkpoint=7, progress=told.append)
+    plain = tables[2].maintain.compact(full=True)
+    assert found(tables[0]) == found(tables[1]) == found(tables[2])
+    assert one.planned == many.planned == plain.planned
+    for report in (one, many):
+        assert (report.files_before, report.files_after) == (plain.files_before, plain.files_after)
+        assert {(c.partition, c.bucket, c.inputs, c.outputs) for c in report.compactions} == {
+            (c.partition, c.bucket, c.inputs, c.outputs) for c in plain.compactions
+        }
+        assert len(report.compactions) == 8 and report.write_amplification is not None
+    snap = snapshots(tables[1])[-1]
+    assert (snap.commit_user, snap.commit_identifier) == ("compactor", 7)
+    assert tables[1].metrics.to_dict()["compaction"]["compactionCompletedCount"] == 8
+    assert tables[1].metrics.to_dict()["compaction"]["maxLevel0FileCount"] == 0
+    ends = [p for p in told if p.tasks_done == p.tasks]
+    assert ends and all((p.bytes_done, p.files_done) == (p.bytes, p.files) for p in ends)
+    assert told[0].bytes_done == 0 and any(0 < p.bytes_done < p.bytes for p in told)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_an_interrupted_job_leaves_nothing_behind(threads: int, when: int) -> None:
+    store = MemoryStore()
+    t = late(store)
+    postpone(t, [("a", k, 1) for k in range(50)], [("b", k, 2) for k in range(50)])
+    before = sorted(f.path for f in store.list(""))
+
+    def interrupt(p: Progress) -> None:
+        if p.tasks_done >= when:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        t.maintain.compact(full=True, threads=threads, progress=interrupt)
+    assert sorted(f.path for f in store.list("")) == before
+    assert t.maintain.compact(full=True).files_before == 2
+    assert len(found(t)) == 100

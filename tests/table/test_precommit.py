@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import random
+import tarfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -144,6 +147,37 @@ def test_large_files_stay_alone_and_the_target_closes_a_file() -> None:
     assert len(changes(table)) == 15
 
 
+def test_files_that_lie_elsewhere_share_one_there(tmp_path: Path) -> None:
+    at = shoal.open(f"file:{tmp_path}/lake")
+    places = {"data-file.external-paths": f"file:{tmp_path}/one,file:{tmp_path}/two",
+              "data-file.external-paths.strategy": "round-robin"}  # fmt: skip
+    table = keyed(at, changelog_producer="input", precommit_compact=True, **places)
+    history(table, commits=3)
+    names = [p for p in tmp_path.glob("*/**/bucket-*/*") if p.name.startswith(("compacted-", "changelog-"))]
+    assert len(names) == 3 and all(p.name.startswith("compacted-") and "lake" not in p.parts for p in names)
+    assert len(changes(table)) == 45
+    table.maintain.expire(retain_min=1, retain_max=1, older_than="2999-01-01 00:00:00")
+    assert [p.exists() for p in names].count(True) == 1
+
+
+def test_a_decoupled_changelog_keeps_the_file_it_shares() -> None:
+    table = keyed(lake(), changelog_producer="input", precommit_compact=True,
+                  **{"changelog.num-retained.max": 3, "changelog.num-retained.min": 3, "write-only": True,
+                     "snapshot.num-retained.max": 1, "snapshot.num-retained.min": 1})  # fmt: skip
+    history(table, commits=6)
+    whole = changes(table)
+    table.maintain.expire()
+    kept = sorted({s for s, _, _ in whole})[-len(shared(table)) :]
+    assert 1 < len(kept) < 6
+    told = [
+        (c.snapshot, k, repr(r))
+        for c in table.follow(start=kept[0], until="latest")
+        for k, r in zip(c.kinds.to_pylist(), c.rows.to_pylist())
+    ]
+    assert told == [c for c in whole if c[0] in kept]
+    assert list(missing(table)) == []
+
+
 def test_many_writers_and_one_committer_share_one_file() -> None:
     table = keyed(lake(), changelog_producer="input", precommit_compact=True, **{"write-only": True})
     staged = []
@@ -173,6 +207,20 @@ def test_the_bytes_are_copied_in_order_whatever_the_buffer(monkeypatch: pytest.M
         assert store.read(f"out{buffer}") == b"".join(files)
     with pytest.raises(shoal.Corrupt, match="f3 is shorter"):
         precommit.copy([(store, "f3", len(files[3]) + 1)], store.sink("short"), threads=2, buffer=100)
+
+
+@pytest.mark.parametrize("name", ["j_lookup", "j_orc", "j_avro"])
+def test_javas_shared_files_are_read(name: str, tmp_path: Path) -> None:
+    """Tables that Flink wrote for tests/interop/test_java_precommit.py, expired there, with Java's stream of each."""
+    with tarfile.open(Path(__file__).parent / "data" / "shared-changelogs.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    _, *said = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+    table = shoal.open(f"file:{tmp_path}").table(f"d.{name}")
+    assert len(shared(table)) == 2
+    newest = table.metadata.latest_id()
+    rows = table.changes(newest - 1, newest, mode="changelog").to_arrow().to_pylist()
+    ours = [(["+I", "-U", "+U", "-D"][r.pop("_VALUE_KIND")], repr(r)) for r in rows]
+    assert sorted(ours) == sorted((s["op"], repr(s["row"])) for s in said) != []
 
 
 # ---- death and failure

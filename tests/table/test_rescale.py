@@ -390,4 +390,4 @@ def test_progress_counts_partitions() -> None:
     add(t, 0, 20)
     told: list[tuple[int, int, int]] = []
     t.maintain.rescale(3, progress=lambda p: told.append((p.tasks_done, p.tasks, p.files_done)))
-    assert told == [(0, 2, 0), (1, 2, 2), (1, 2, 2), (2, 2, 4)]
+    assert told == [(0, 2, 0), (1, 2, 2), (2, 2, 4)]

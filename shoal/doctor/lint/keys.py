@@ -25,10 +25,11 @@ _CONFIGURATIONS = "maintenance/configurations.mdx"
 # What catalogs and engines put into a schema's options by themselves; readers use it, nobody looks it up by a constant.
 OF_ENGINES = (
     "owner", "comment", "provider", "external", "is_managed_location", "createdAt", "createdBy", "updatedAt",
-    "updatedBy", "transient_lastDdlTime", "location", "type", "uuid",
+    "updatedBy", "paimon_location", "transient_lastDdlTime", "location", "type", "uuid",
 )  # fmt: skip
-_CATALOG_SCOPES = frozenset({"catalog", "rest", "jdbc", "hive"})
+_CATALOG_SCOPES = frozenset({"catalog", "rest", "jdbc", "hive", "cdc"})
 
+NOTHING_NEAR = ("leave it out",)
 Status = Literal["known", "removed", "job", "other", "unknown"]
 
 
@@ -79,7 +80,7 @@ def hint(key: str) -> tuple[str, ...]:
         alike = near_in_meaning(key, 0.6)
     if close is not None:
         return (close,)
-    return ("did you mean " + " or ".join(f"'{k}'" for k in alike) + "?",) if alike else ("leave it out",)
+    return ("did you mean " + " or ".join(f"'{k}'" for k in alike) + "?",) if alike else NOTHING_NEAR
 
 
 @rule(
@@ -231,7 +232,9 @@ def of_a_catalog(subject: Subject) -> Iterator[Say]:
     for key, setting in subject.settings.items():
         spec = lookup(key)
         if spec is not None and key not in OF_ENGINES and _CATALOG_SCOPES.issuperset(spec.scope.split(",")):
-            yield Say(f"{_pair(setting)}: only a catalog reads this option", key, ("set it in CREATE CATALOG",))
+            yield Say(
+                f"{_pair(setting)}: only a catalog or a pipeline reads this option", key, ("set it in CREATE CATALOG",)
+            )
 
 
 @rule(

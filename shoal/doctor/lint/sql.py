@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from shoal.doctor.finding import Finding
 from shoal.doctor.lint import statements as said
+from shoal.doctor.lint.keys import NOTHING_NEAR, hint, status
 from shoal.doctor.lint.rules import ALL, Choice, Rule, Say, finding, lint
 from shoal.doctor.lint.subject import Around, Kind, Place, Setting, Subject, scheme_of
 from shoal.doctor.lint.tokens import Comment, Token, groups, statements, tokenize
@@ -25,6 +26,9 @@ from shoal.option_table import lookup
 
 _SPARK_TYPES = {"LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT", "REAL": "FLOAT", "TIMESTAMP_NTZ": "TIMESTAMP"}
 _IGNORE = re.compile(r"shoal:\s*ignore\b(.*)", re.IGNORECASE | re.DOTALL)
+_TAKES_TABLE_OPTIONS = frozenset(
+    {"compact", "compact_database", "compact_manifest", "expire_snapshots", "expire_partitions"}
+)
 _FOREIGN_SOURCES = ("parquet", "orc", "csv", "json", "delta", "iceberg", "hudi", "jdbc", "hive", "avro", "text")
 
 
@@ -36,6 +40,7 @@ class _Reader:
     around: Around
     choice: Choice
     tables: dict[str, Subject] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)  # tables of other systems
     job: dict[str, Setting] = field(default_factory=dict)
     engine: str | None = None  # what the dialect of statements so far shows
     found: list[Finding] = field(default_factory=list)
@@ -169,7 +174,12 @@ def _create_table(reader: _Reader, tokens: list[Token], at: int) -> None:
     )
     settings, engine = _options(reader, tokens, at, "WITH", "TBLPROPERTIES", "OPTIONS")
     connector = settings.get("connector")
-    if using in _FOREIGN_SOURCES or (connector is not None and connector.value.lower() != "paimon"):
+    plain = any(
+        t.is_word("WITH") and tokens[i + 1].is_sign("(") and tokens[i + 2].kind == "word"
+        for i, t in enumerate(tokens[:-2])
+    )
+    if plain or using in _FOREIGN_SOURCES or (connector is not None and connector.value.lower() != "paimon"):
+        reader.foreign.add(_key(name))  # a table of another system, or a statement of Trino, whose keys have no quotes
         return
     reader.engine = engine or reader.engine
     schema = _schema(columns, _partitions(tokens, at), settings)
@@ -211,6 +221,8 @@ def _call(reader: _Reader, tokens: list[Token]) -> None:
     at = next((i for i, t in enumerate(tokens) if t.is_sign("(")), None)
     if at is None:
         return
+    if not _TAKES_TABLE_OPTIONS & {t.text.lower() for t in tokens[:at]}:
+        return  # options of an index, a function or a search
     for part in groups(tokens, at)[0]:
         if len(part) == 3 and part[0].text in ("options", "table_options") and part[2].kind == "string":
             settings = {}
@@ -276,6 +288,11 @@ def _hints(reader: _Reader, tokens: list[Token]) -> None:
         before = [t for t in tokens[:position] if t.is_name]
         name = before[-1].text if before else "hint"
         known = reader.tables.get(name.lower())
+        if name.lower() in reader.foreign:
+            continue
+        if known is None:  # it may be a table of another system: only what is nearly Paimon's is told
+            settings = {k: s for k, s in settings.items() if status(k) != "unknown" or hint(k) != NOTHING_NEAR}
+            settings = {k: s for k, s in settings.items() if status(k) not in ("other", "job")}
         subject = reader.subject("hint", name, settings, token, None if known is None else known.schema)
         if known is not None:
             # what the table says counts where the hint says nothing, but is not told again

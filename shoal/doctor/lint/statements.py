@@ -56,7 +56,7 @@ _COLUMN_WORDS = {
 # the first words of a statement: what to write instead. None: it is right
 _FOREIGN = (
     (r"SHOW SNAPSHOTS\b", "SELECT * FROM `t$snapshots`"),
-    (r"SHOW (TAGS|BRANCHES|CONSUMERS|FILES)\b", "SELECT from the system table of that name, such as `t$tags`"),
+    (r"SHOW (BRANCHES|CONSUMERS|FILES)\b", "SELECT from the system table of that name, such as `t$tags`"),
     (
         r"ALTER TABLE \S+ RESCALE\b",
         "ALTER TABLE t SET ('bucket' = 'N'), then INSERT OVERWRITE the partitions or CALL sys.rescale(`table` => "
@@ -116,7 +116,7 @@ def call(file: str, tokens: Sequence[Token], engine: str | None) -> Iterator[Say
     for part in named:
         argument = part[0]
         if not any(argument.text in (p.takes or ()) for p in found.values()):
-            takes = [t for p in found.values() for t in p.takes or ()]
+            takes = list(dict.fromkeys(t for p in found.values() for t in p.takes or ()))
             meant = ARGUMENTS.get((name, argument.text))
             change = (
                 f"did you mean '{meant}'?" if meant else near(argument.text, takes) or f"it takes {', '.join(takes)}"
