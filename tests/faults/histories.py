@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small histories of every kind of table, each with a model of its rows, run by a process that may die at any step.
 
-Steps are text: `w` a checkpoint, `f` one whose rows are flushed half-way, `compact` and `full` a compaction by another
-process, `over a` an overwrite of a partition, `drop a`, `tag x`, `delete` a DELETE, `update` an UPDATE.
+Steps are text: `w` a checkpoint, `f` one whose rows are flushed half-way, `compact`, `full` and `sort` a compaction by
+another process, `over a` an overwrite of a partition, `drop a`, `tag x`, `delete` a DELETE, `update` an UPDATE.
 """
 
 from __future__ import annotations
@@ -193,6 +193,9 @@ class Process:
 
     def do_f(self, n: int, name: str) -> None:
         self.do_w(n, name, flushed=True)
+
+    def do_sort(self, n: int, _: str) -> None:
+        self.table.maintain.compact(order_strategy="zorder", order_by="v,k")
 
     def do_compact(self, n: int, _: str) -> None:
         self.table.maintain.compact()

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that a diagnosis may look at: a window, its model, and what else is known of job, freshness and store.
+
+Invariant: a case is a value; a diagnosis is a function of it and reads nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shoal.doctor.debt import Limits
+from shoal.doctor.flink import Job
+from shoal.doctor.model import Model, model
+from shoal.doctor.states import States
+from shoal.doctor.window import Window
+from shoal.options import Options
+
+
+@dataclass(frozen=True)
+class Case:
+    """One table that is looked at.
+
+    `slo_ms`: within what time rows must be visible, None when nobody said. `probes`: freshness that sentinels measured,
+    by stage in ms (`commit`, `read`).
+    """
+
+    window: Window
+    model: Model
+    states: States | None = None
+    job: Job | None = None
+    slo_ms: int | None = None
+    probes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    now_ms: int = 0
+
+    @cached_property
+    def options(self) -> Options:
+        """The newest schema's options, defaults included."""
+        schema = self.window.schema
+        return Options({} if schema is None else dict(schema.options), strict=False)
+
+    @property
+    def limits(self) -> Limits | None:
+        return self.model.debt.limits
+
+
+def case(window: Window, *, job: Job | None = None, slo_ms: int | None = None, now_ms: int | None = None) -> Case:
+    """A case with its model computed."""
+    from shoal.doctor.debt import replay
+
+    schema = window.schema
+    limits = None if schema is None else Limits.of(schema)
+    found = model(window)
+    return Case(window, found, replay(window, limits), job, slo_ms, now_ms=now_ms or window.stock.taken_ms)
