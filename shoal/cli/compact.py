@@ -98,7 +98,7 @@ def _compact(args: Namespace, lake: Lake, name: str) -> CompactionReport:
             partitions=_partitions(args),
             idle_time=args.partition_idle_time,
             order_strategy=args.order_strategy,
-            order_by=None if args.order_by is None else [c.strip() for c in args.order_by.split(",")],
+            order_by=args.order_by,
             dry_run=args.dry_run,
             threads=args.threads,
             progress=shown,

@@ -50,7 +50,7 @@ class Maintain:
         partitions: Sequence[Mapping[str, object]] | None = None,
         idle_time: str | int | None = None,
         order_strategy: str | None = None,
-        order_by: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
         dry_run: bool = False,
         commit_user: str | None = None,
         checkpoint: int | None = None,

@@ -140,6 +140,8 @@ def test_an_append_table_is_compacted_and_said_why(run, own):
     assert "6 small files" in ran.out and "would compact 6 files" in ran.out
     found = in_json(run("compact", "run", "shop.items", "-w", str(own), "-o", "json"))
     assert (found["files_before"], found["files_after"]) == (6, 1)
+    line = ("compact", "run", "shop.items", "--order-strategy", "zorder", "--order-by", ",".join(columns), "--dry-run")
+    assert f"sorted by zorder of {', '.join(columns)}" in run(*line, "-w", str(own)).out
 
 
 def test_compact_takes_chosen_partitions(run, own):
@@ -198,6 +200,9 @@ def test_compact_goes_on_until_ctrl_c(run, own, monkeypatch):
         ("--include", "a"),
         ("--threads", "0"),
         ("--strategy", "some"),
+        ("--order-strategy", "zorder"),
+        ("--order-by", "id"),
+        ("--order-strategy", "order", "--order-by", "id", "--continuous"),
         ("--partition", "dt"),
     ],
 )
