@@ -307,11 +307,15 @@ def bucket_writer_of(
     )
 
 
+# What makes a partition have another number of buckets.
+RESCALE = "'shoal compact rescale DB.TABLE --buckets N' (t.maintain.rescale(N)) gives table and partitions one number"
+
+
 def check_bucket_count(table: Table, count: int, there: set[int]) -> None:
     """A changed `bucket` must not split the keys of a partition over two layouts."""
     other = there - {count}
     if other:
         raise BadRequest(
             f"{table.name}: the partition has {sorted(other)[0]} buckets and the table's bucket option says {count}",
-            hint="rescale the partition (INSERT OVERWRITE or CALL sys.rescale) before writing to it",
+            hint=RESCALE,
         )
