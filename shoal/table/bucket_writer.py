@@ -243,7 +243,7 @@ def abandon_all(writers: Iterable[AnyBucketWriter], scheduler: Scheduler) -> Non
 
 
 def drain_all(writers: Iterable[AnyBucketWriter]) -> list[BucketChanges]:
-    """What all of them have staged. When one fails, the others take back what they gave: nobody else would delete it."""
+    """What all of them have staged. When one fails, the others take back what they gave, or nobody would delete it."""
     drained: list[tuple[AnyBucketWriter, BucketChanges]] = []
     try:
         for w in writers:
