@@ -242,6 +242,21 @@ def abandon_all(writers: Iterable[AnyBucketWriter], scheduler: Scheduler) -> Non
             rest.callback(w.abandon, scheduler)
 
 
+def drain_all(writers: Iterable[AnyBucketWriter]) -> list[BucketChanges]:
+    """What all of them have staged. When one fails, the others take back what they gave, or nobody would delete it."""
+    drained: list[tuple[AnyBucketWriter, BucketChanges]] = []
+    try:
+        for w in writers:
+            changes = w.drain()
+            if changes is not None:
+                drained.append((w, changes))
+    except BaseException:
+        for w, changes in drained:
+            w.restage(changes)
+        raise
+    return [changes for _, changes in drained]
+
+
 def compact_for_commit(
     writers: Sequence[AnyBucketWriter],
     scheduler: Scheduler,
