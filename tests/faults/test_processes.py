@@ -145,7 +145,7 @@ def test_two_compactors_and_a_writer(tmp_path: Path, kind: str) -> None:
         table = race(str(tmp_path), "d.t", 100, {}, 1, every=10)
     assert sum(compacted for compacted, _ in done) > 2
     table.maintain.compact(full=True)
-    check(table, 200, 1)
+    check(table, 100, 1)
 
 
 @pytest.fixture
