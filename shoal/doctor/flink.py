@@ -19,12 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from shoal.clock import Clock
 from shoal.errors import BadRequest, Corrupt, NotFound, StorageFailed
 
 Status = Literal["COMPLETED", "FAILED", "IN_PROGRESS"]
 TIMEOUT_S = 10
 # Flink's default of `web.checkpoints.history`: rows that one answer holds.
 HISTORY = 10
+_POLL_S, _LEAST_POLL_S = 10.0, 0.5  # between two polls
 
 
 class Answers(Protocol):
@@ -281,6 +283,17 @@ class LiveJob:
         if not wanted:
             return []
         return self._answers.get(f"{path}?get={urllib.parse.quote(','.join(wanted))}")
+
+
+def follow(live: LiveJob, *, clock: Clock, for_s: float = 0.0) -> Job:
+    """Poll for so long, often enough that no checkpoint is forgotten between two polls; at least once."""
+    end = clock.monotonic() + for_s
+    job = live.poll()
+    while (left := end - clock.monotonic()) > 0:
+        interval = (job.config.interval_ms or 10_000) / 1000
+        clock.sleep(min(left, _POLL_S, max(_LEAST_POLL_S, interval * HISTORY / 2)))
+        job = live.poll()
+    return job
 
 
 def _chosen(answers: Answers, job: str | None, table: str | None) -> str:

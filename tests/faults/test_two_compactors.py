@@ -14,7 +14,7 @@ from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
 from shoal.errors import Conflict
 from shoal.store.memory import MemoryStore
-from shoal.table.compact_job import Progress
+from shoal.table.progress import Progress
 from tests.faults.walk import left_over, missing
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())])
