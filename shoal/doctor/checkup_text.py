@@ -69,7 +69,7 @@ def _pace(c: Checkup) -> list[RenderableType]:
 
     d, m, lines = c.case.model.debt, c.case.model, []
     if d.files_per_minute is not None and d.files_per_commit is not None:
-        lines.append(f"{d.files_per_minute:,.3g} files a minute, {d.files_per_commit:,.3g} a commit")
+        lines.append(f"{_short(d.files_per_minute)} files a minute, {_short(d.files_per_commit)} a commit")
     if m.sustainability is not None:
         rho, s = m.sustainability.ratio, m.sustainability
         paid = "nothing is paid" if rho is None else f"{rho:.3g} files flushed for each one paid"
@@ -192,7 +192,7 @@ def forecast_lines(
     if requests is not None:
         out += ["", f"objects made: {requests.per_commit:,.3g} a commit, {_interval(requests.puts_per_day)} a day"]
         out += [f"objects deleted: {_interval(requests.deletes_per_day)} a day"]
-        if requests.cost_per_day is not None:
+        if requests.cost_per_day is not None and requests.cost_per_day.value:
             out.append(f"requests cost: {_interval(requests.cost_per_day)} a day")
         out += _indented(requests.assumption)
     if steady is not None:
@@ -203,7 +203,7 @@ def forecast_lines(
             ("objects in all", steady.objects), ("name-node objects", steady.namenode_objects),
             ("storage, GB", steady.storage_gb), ("storage cost a month", steady.cost_per_month),
         ):  # fmt: skip
-            if value is not None:
+            if value is not None and (value.value or "cost" not in name):
                 out.append(f"  {name}: {_interval(value)}")
         out += _indented(steady.assumption)
     if planning is not None:

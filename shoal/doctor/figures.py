@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shoal.doctor.states import Floats, Ints
 
 STRETCHES, ROWS = 150, 24  # of a line, of a table
+MANY = 144  # snapshots that are drawn one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,22 @@ def thinned(times: Ints, values: Any) -> tuple[list[float], list[float]]:
     return times[at].astype(float).tolist(), np.asarray(values, float)[at].tolist()
 
 
+def drawn_stock(name: str, times: Ints, values: Any) -> svg.Line:
+    """A line of every value, or of means with the least and the most around them where there are many."""
+    import numpy as np
+
+    if len(times) <= MANY:
+        return svg.Line(name, times.astype(float).tolist(), np.asarray(values, float).tolist(), steps=True)
+    edges = edges_of(times, 72)
+    where = _stretch(times, edges)
+    starts = np.flatnonzero(np.r_[True, where[1:] != where[:-1]])
+    count = np.diff(np.r_[starts, len(times)])
+    low, high = (np.asarray(f.reduceat(values, starts), float) for f in (np.minimum, np.maximum))
+    mean = np.add.reduceat(values, starts) / count
+    x = [(edges[k] + edges[k + 1]) / 2 for k in where[starts].tolist()]
+    return svg.Line(name, x, mean.tolist(), band=(low.tolist(), high.tolist()))
+
+
 def _table(times: Ints, columns: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
     """Least and most of each column by stretch of time."""
     edges = edges_of(times, ROWS)
@@ -119,7 +136,9 @@ def stocks(c: Checkup) -> Figure | None:
         series["merge debt (runs beyond one)"] = merge_parts(states, limits).series(states)
     now = {name: int(v[-1]) for name, v in series.items()}
     says = "After the newest snapshot: " + ", ".join(f"{v:,} {n}" for n, v in now.items()) + "."
-    drawn = [svg.Line(n, *thinned(states.times_ms, v), steps=True) for n, v in series.items()]
+    if len(states.steps) > MANY:
+        says += " Lines are means, areas reach from the least to the most."
+    drawn = [drawn_stock(n, states.times_ms, v) for n, v in series.items()]
     title = "Live stocks, snapshot by snapshot"
     return Figure(
         "stocks", title, says, svg.lines("stocks", title, says, drawn, rules=_changes(c)), tuple(series),
@@ -177,10 +196,12 @@ def runs(c: Checkup) -> Figure | None:
         return None
     if len(states.steps) < 2:
         return None
-    worst = max(m.buckets, key=lambda b: b.runs)
+    # of those with as many runs, the one that changed last: an old partition has no rhythm to show
+    worst = max(m.buckets, key=lambda b: (b.runs, int(states.moves.at[states.span(b.cycles.bucket)][-1:].sum())))
     at = worst.cycles.bucket
     series = states.series(at, "runs")
-    drawn = [svg.Line("sorted runs", *thinned(states.times_ms, series), steps=True)]
+    many = len(series) > MANY
+    drawn = [svg.Line("sorted runs", *thinned(states.times_ms, series), steps=True, faint=many)]
     for name, crests in (("crests, before compaction", True), ("troughs, after it", False)):
         phase = bucket_phase(states, m.cycles, at, "runs", crests=crests)
         if len(phase.values) and phase.basis != "checkpoint ends":
@@ -304,7 +325,7 @@ def holders(c: Checkup) -> Figure | None:
         (n, float(high.files), f"{high.files:,}" if low == high else f"{low.files:,} to {high.files:,}")
         for n, low, high in shown
     ]
-    says = f"{shown[0][0]} holds {bars[0][2]} files that the newest snapshot no longer has; holders overlap."
+    says = f"Held by {shown[0][0]}: {bars[0][2]} files that the newest snapshot no longer has. Holders overlap."
     title = "Dead files and changelogs, by who holds them"
     table = [
         (n, t, f"{low.bytes:,}" if low == high else f"{low.bytes:,} to {high.bytes:,}")

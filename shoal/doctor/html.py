@@ -69,18 +69,23 @@ def _header(c: Checkup) -> str:
     )
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "") -> str:
-    """A table that scrolls by itself where it is wider than the page. Cells are texts, not markup."""
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", stack: bool = False) -> str:
+    """A table that scrolls by itself where it is wider than the page; with `stack` a phone shows a card for each row.
+
+    Cells are texts, not markup.
+    """
     told = f"<caption>{escape(caption)}</caption>" if caption else ""
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
     lines = "".join(
         "<tr>" + "".join(
-            f'<th scope="row">{escape(cell)}</th>' if i == 0 else f"<td>{escape(cell)}</td>"
+            f'<th scope="row">{escape(cell)}</th>' if i == 0
+            else f'<td data-h="{escape(heads[i], quote=True)}">{escape(cell)}</td>'
             for i, cell in enumerate(row)
         ) + "</tr>"
         for row in rows
     )  # fmt: skip
-    whole = f"<table>{told}<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+    kind = ' class="stack"' if stack else ""
+    whole = f"<table{kind}>{told}<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
     return f'<div class="wide" tabindex="0">{whole}</div>'
 
 
@@ -93,15 +98,22 @@ def _stock_section(c: Checkup) -> str:
         return ""
     rows = []
     for r in stock_rows(c.case.model, c.case.limits):
-        slope = "not known"
+        slope = ""
         if r.per_hour is not None:
             slope = f"{r.per_hour[0]:+,.3g} ({r.per_hour[1]:+,.3g} to {r.per_hour[2]:+,.3g})"
         note = r.note + (f"; {size_text(r.bytes)}" if r.bytes else "")
         rows.append(
-            (r.name, number_text(r.now), number_text(r.mean), number_text(r.most), slope, r.direction, r.paid_by, note)
+            (
+                r.name,
+                *("" if v is None else number_text(v) for v in (r.now, r.mean, r.most)),
+                slope,
+                r.direction,
+                r.paid_by,
+                note,
+            )
         )
     heads = ("stock", "now", "mean per snapshot", "most", "an hour, with 95 % interval", "trend", "paid by", "")
-    return _section("stocks", "Four stocks of debt", _table(heads, rows) + _pace(c))
+    return _section("stocks", "Four stocks of debt", _table(heads, rows, stack=True) + _pace(c))
 
 
 def _pace(c: Checkup) -> str:
@@ -128,6 +140,7 @@ def _finding_section(c: Checkup) -> str:
 
 def _finding(f: Finding) -> str:
     where = ", ".join(f"{k} {v}" for k, v in f.scope.items() if k != "table")
+    small = ", ".join(t for t in (f.confidence, where) if t)
     change = "".join(f"<li>{escape(step)}</li>" for step in f.change)
     evidence = [(k.replace("_", " "), _evidence(v)) for k, v in f.evidence.items()]
     if f.snapshots:
@@ -135,7 +148,7 @@ def _finding(f: Finding) -> str:
     numbers = _table(("number", "value"), evidence) if evidence else ""
     return (
         f'<article class="finding {f.severity}"><h3><span class="tag">{_SEVERITY[f.severity]}</span> '
-        f"{escape(f.id)} {escape(f.name)} <small>{escape(', '.join(t for t in (f.confidence, where) if t))}</small></h3>"
+        f"{escape(f.id)} {escape(f.name)} <small>{escape(small)}</small></h3>"
         f"<p>{escape(f.says)}</p>"
         + (f"<ul>{change}</ul>" if change else "")
         + (f"<p>Effect: {escape(f.effect)}</p>" if f.effect else "")

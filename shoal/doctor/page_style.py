@@ -48,11 +48,12 @@ figure{margin:0;background:var(--card);border:1px solid var(--line);border-radiu
 figure p{color:var(--soft);font-size:.92rem;margin:.4em 0}
 svg{display:block;width:100%;height:auto}
 svg text{font:11.5px system-ui,sans-serif;fill:var(--soft)}svg .label{fill:var(--ink);font-size:12.5px}
-svg .note{font-size:11px;fill:var(--ink)}
+svg .note{font-size:11px;fill:var(--ink);paint-order:stroke;stroke:var(--card);stroke-width:3px}
 .grid{stroke:var(--grid)}.axis{stroke:var(--line)}.rule{stroke:var(--soft);stroke-dasharray:4 3}
 .line{fill:none;stroke-width:1.7;stroke-linejoin:round}
 .line.s0,.dot.s0{stroke:var(--c0)}.line.s1{stroke:var(--c1);stroke-dasharray:6 2}
 .line.s2{stroke:var(--c2);stroke-dasharray:2 2}
+.faint{stroke-width:.8;opacity:.55}.band{opacity:.16}.band.s0{fill:var(--c0)}.band.s1{fill:var(--c1)}.band.s2{fill:var(--c2)}
 .dot{fill:var(--card);stroke-width:1.3}.dot.s1{stroke:var(--c1);fill:var(--c1)}.dot.s2{stroke:var(--c2)}
 .fill.s0,.heat{fill:var(--c0)}.fill.s1{fill:var(--c1)}.fill.s2{fill:var(--c2)}.fill.s3{fill:var(--c3)}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.2em 1.1em;margin:.3em 0;padding:0;font-size:.88rem}
@@ -67,6 +68,10 @@ margin:.4em 0}
 pre.prose{white-space:pre-wrap}
 footer{margin-top:3em;color:var(--soft);font-size:.88rem;border-top:1px solid var(--line)}
 @media (max-width:560px){main{padding:16px 14px 32px}h1{font-size:1.5rem}.finding,figure{padding:.7em .75em}
-svg text{font-size:12.5px}svg .note{font-size:12px}}
+svg text{font-size:13.5px}svg .note{font-size:13px}svg .label{font-size:14px}
+.stack,.stack tbody,.stack tr,.stack th,.stack td{display:block;text-align:left;border:0;padding:.1em 0}
+.stack thead{position:absolute;clip-path:inset(50%)}.stack tr{border-bottom:1px solid var(--line);padding:.5em 0}
+.stack td{white-space:normal;min-width:0}.stack td:empty{display:none}
+.stack td:not(:last-child)::before{content:attr(data-h) ": ";color:var(--soft)}}
 @media print{.wide{overflow:visible}details{display:block}}
 """

@@ -29,9 +29,9 @@ class StockRow:
 
     @property
     def direction(self) -> str:
-        """`rising`, `falling`, `steady`, or `not known`."""
+        """`rising`, `falling`, `steady`; `not known` where there is a slope to know, else nothing."""
         if self.per_hour is None:
-            return "not known"
+            return "not known" if self.key in ("merge_debt", "excess_files") else ""
         if self.rising:
             return "rising"
         return "falling" if self.per_hour[2] < 0 else "steady"

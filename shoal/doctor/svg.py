@@ -24,13 +24,18 @@ _STEPS_MS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points of one name. `steps`: the value stays until the next point; `dots`: no line at all."""
+    """Points of one name. `steps`: the value stays until the next point; `dots`: no line at all; `faint`: a thin one.
+
+    `band` is the least and the most at each point: an area behind the line.
+    """
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
     steps: bool = False
     dots: bool = False
+    faint: bool = False
+    band: tuple[Sequence[float], Sequence[float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,10 @@ class Frame:
                 for x, y in points
             ]
             return
+        if one.band is not None and points:
+            there = [f"{self.px(x):.1f} {self.py(v):.1f}" for x, v in zip(one.x, one.band[1])]
+            back = [f"{self.px(x):.1f} {self.py(v):.1f}" for x, v in zip(one.x, one.band[0])]
+            self.parts.append(f'<path class="band s{number_of}" d="M{"L".join([*there, *reversed(back)])}Z"/>')
         path, last = [], None
         for x, y in points:
             if last is None:
@@ -156,7 +165,8 @@ class Frame:
                 path.append(f"L{self.px(x):.1f} {self.py(y):.1f}")
             last = (x, y)
         if path:
-            self.parts.append(f'<path class="line s{number_of}" d="{"".join(path)}"/>')
+            faint = " faint" if one.faint else ""
+            self.parts.append(f'<path class="line s{number_of}{faint}" d="{"".join(path)}"/>')
 
     def svg(self, key: str, title: str, about: str) -> str:
         return wrapped("".join(self.parts), key, title, about, self.height)
@@ -179,13 +189,13 @@ def lines(
 ) -> str:
     """Lines over time; the axis of values begins at 0."""
     xs = [v for s in series for v in s.x]
-    ys = [v for s in series for v in s.y] + [r.at for r in rules if not r.moment]
+    ys = [v for s in series for v in (*s.y, *(s.band[1] if s.band else ()))] + [r.at for r in rules if not r.moment]
     frame = Frame((min(xs, default=0), max(xs, default=1)), (0, 1.08 * max(ys, default=1) or 1))
     frame.axes(time=time)
-    for r in rules:
-        frame.rule(r)
     for i, one in enumerate(series):
         frame.line(one, i)
+    for r in rules:
+        frame.rule(r)
     return frame.svg(key, title, about)
 
 
@@ -238,14 +248,14 @@ def heat(
     top: float,
 ) -> str:  # fmt: skip
     """A row a name, a column a stretch of time; the darker, the nearer to `top`."""
-    left, row = 92, 17
+    left, row = 116, 17
     bottom = _TOP + row * len(names)
     width = WIDTH - left - _RIGHT
     span = (edges[-1] - edges[0]) or 1
     parts = []
     for i, (name, values) in enumerate(zip(names, cells)):
         y = _TOP + i * row
-        shown = name if len(name) <= 14 else "…" + name[-13:]
+        shown = name if len(name) <= 17 else "…" + name[-16:]
         parts.append(f'<text class="tick" x="{left - 6}" y="{y + 12}" text-anchor="end">{escape(shown)}</text>')
         for j, value in enumerate(values):
             x = left + (edges[j] - edges[0]) / span * width
