@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """D1: what the doctor's look costs for each new snapshot: reads and CPU, whatever the table's age and size.
 
-The table is real as far as it goes: shoal commits to it in memory, and its history is made long, and its live files
+The table is real as far as it goes: shoal commits to it, and its history is made long, and its live files
 many, by repeating entries under new names in further snapshots, which is what thousands of commits leave.
 """
 
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +24,7 @@ from shoal.format import manifest, paths
 from shoal.format.datafile import ADD, DELETE, Entry
 from shoal.format.manifest import ManifestMeta
 from shoal.store.cache import Cache
-from shoal.store.memory import MemoryStore
+from shoal.store.local import LocalStore
 from shoal.store.wrappers import CountingStore
 from shoal.table.manifest_merge import coded, meta_of
 from shoal.table.metadata import Metadata
@@ -37,13 +38,15 @@ _FLUSH = 4  # files a commit adds; as many go, so that live files stay
 def looks(ctx: Context) -> Iterator[Figure]:
     """Ages of 10 to 10,000 snapshots, live files of 100 and 10,000, with a changelog and without."""
     for snapshots in (10, 100, 1_000) if ctx.quick else (10, 100, 1_000, 10_000):
-        yield from _measured(f"{snapshots:,} snapshots, 100 live files", snapshots, 100, ctx.repeat)
-    yield from _measured("100 snapshots, 10,000 live files", 100, 10_000, ctx.repeat)
-    yield from _measured("100 snapshots, 100 live files, changelog", 100, 100, ctx.repeat, changelog=True)
+        yield from _measured(ctx.root, f"{snapshots:,} snapshots, 100 live files", snapshots, 100, ctx.repeat)
+    yield from _measured(ctx.root, "100 snapshots, 10,000 live files", 100, 10_000, ctx.repeat)
+    yield from _measured(ctx.root, "100 snapshots, 100 live files, changelog", 100, 100, ctx.repeat, changelog=True)
 
 
-def _measured(case: str, snapshots: int, live: int, repeat: int, *, changelog: bool = False) -> Iterator[Figure]:
-    grown = Grown(live, changelog)
+def _measured(
+    root: str, case: str, snapshots: int, live: int, repeat: int, *, changelog: bool = False
+) -> Iterator[Figure]:
+    grown = Grown(f"{root}/doctor", live, changelog)
     grown.commits(snapshots)
     clock = ManualClock()
     known = Known.of(take(grown.table.metadata, clock=clock))
@@ -70,10 +73,11 @@ def _measured(case: str, snapshots: int, live: int, repeat: int, *, changelog: b
 class Grown:
     """A table that grows by snapshots whose entries repeat the first commit's under new names."""
 
-    def __init__(self, live: int, changelog: bool) -> None:
+    def __init__(self, root: str, live: int, changelog: bool) -> None:
         self._names = 0
         self.clock = ManualClock()
-        store = MemoryStore(clock=self.clock)
+        shutil.rmtree(root, ignore_errors=True)
+        store = LocalStore(root)
         lake = Lake(store, clock=self.clock, scheduler=ManualScheduler, rng=random.Random(1))
         schema = pa.schema([pa.field("k", pa.int64(), False), pa.field("v", pa.int64())])
         options = {"bucket": _FLUSH, "write-only": "true"}
