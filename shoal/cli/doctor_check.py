@@ -278,9 +278,9 @@ def _forecast_arguments(parser: Parser) -> None:
 
 CHECK_COMMANDS = (
     Command(
-        "doctor check", "judge a table: its small files, who makes them, what mends it",
+        "doctor check", "judge a table: small files, causes, cures",
         "shoal doctor check -w /data/warehouse shop.orders --slo 10s\n"
-        "shoal doctor check -w /data shop.orders --flink http://jobmanager:8081 --fail-on warn\n"
+        "shoal doctor check -w /data shop.orders --flink http://flink:8081\n"
         "shoal doctor check -w /data shop.orders --html orders.html\n"
         "shoal doctor check -w /data/warehouse shop.orders -o json | jq .verdict",
         reads(_check), _check_arguments,
@@ -289,7 +289,7 @@ CHECK_COMMANDS = (
         "finding of --fail-on or worse, 3 it cannot be read, 4 too little data.",
     ),
     Command(
-        "doctor debt", "count a table's small files: made, live, retained",
+        "doctor debt", "count files made, live and retained",
         "shoal doctor debt -w /data/warehouse shop.orders\n"
         "shoal doctor debt -w /data/warehouse shop.orders --list -o json",
         reads(_debt), _debt_arguments,
@@ -299,7 +299,7 @@ CHECK_COMMANDS = (
     Command(
         "doctor forecast", "what comes of it if nothing changes",
         "shoal doctor forecast -w /data/warehouse shop.orders\n"
-        "shoal doctor forecast -w /data shop.orders --put-price 0.005 --storage-price 0.023",
+        "shoal doctor forecast -w /data shop.orders --put-price 0.005",
         reads(_forecast), _forecast_arguments,
         about="When writers must wait, how many objects a day are made and what they cost, what\n"
         "lies in the folder once expiry keeps up: each with its interval and what it\n"

@@ -184,19 +184,20 @@ def _verify_arguments(parser: Parser) -> None:
 
 FIX_COMMANDS = (
     Command(
-        "doctor fix", "print the SQL that would mend a table; --apply does it, step by step",
+        "doctor fix", "the SQL that mends a table; --apply does it",
         "shoal doctor fix -w /data/warehouse shop.orders --slo 10s > orders.sql\n"
         "shoal doctor fix -w /data/warehouse shop.orders --apply",
         reads(_fix), _fix_arguments,
-        about="Print what would mend a table as SQL in two blocks: first aid, which can be taken\n"
-        "back, and the root fix. Each step says what it loses, what it should do, how to\n"
-        "undo it and what will confirm it. Nothing is changed without --apply, which asks\n"
-        "for each step. Exit codes as of 'doctor check'; 3 also when the table moved.",
+        about="Print what would mend a table as SQL in two blocks: first aid, which can be\n"
+        "taken back, and the root fix. Each step says what it loses, what it should do,\n"
+        "how to undo it and what will confirm it. Nothing is changed without --apply,\n"
+        "which asks for each step. Exit codes as of 'doctor check'; 3 also when the table\n"
+        "moved meanwhile.",
     ),
     Command(
         "doctor verify", "whether a fix did what it was meant to",
         "shoal doctor verify -w /data/warehouse shop.orders\n"
-        "shoal doctor verify -w /data/warehouse shop.orders --plan orders.json --cycles 3",
+        "shoal doctor verify -w /data shop.orders --plan orders.json --cycles 3",
         reads(_verify), _verify_arguments,
         about="Compare the forecasts of a fix with the snapshots after it. Exit codes: 0 as\n"
         "forecast or better, 1 not, 4 too early: fewer than --cycles compaction cycles.",

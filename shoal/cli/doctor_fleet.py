@@ -131,7 +131,7 @@ def _arguments(parser: Parser) -> None:
 
 FLEET_COMMANDS = (
     Command(
-        "doctor fleet", "judge every table of a database or warehouse, the sickest first",
+        "doctor fleet", "judge many tables, the sickest first",
         "shoal doctor fleet -w /data/warehouse shop\n"
         "shoal doctor fleet -w /data/warehouse 'shop.orders_*' --threads 8 -o json\n"
         "shoal doctor fleet -w /data/warehouse --html /tmp/fleet",

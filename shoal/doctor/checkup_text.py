@@ -79,7 +79,7 @@ def _pace(c: Checkup) -> list[RenderableType]:
     for stall in m.stalls[:1]:
         if stall.stalled:
             lines.append(f"bucket {stall.bucket}: its writer already waits, with {stall.runs} sorted runs")
-        elif stall.minutes.value is not None:
+        elif stall.minutes.value is not None and stall.minutes.high is not None:
             eta = minutes_text(stall.minutes.value)
             lines.append(f"bucket {stall.bucket}: its writer waits in about {eta} at this rate")
     return [Text("\n".join(lines), overflow="fold")] if lines else []
@@ -102,9 +102,8 @@ def _finding(f: Finding) -> list[RenderableType]:
     head = Text("\n").append(f.severity, style=STYLES[f.severity]).append(f" {f.id} {f.name}", style="bold")
     head.append(f" ({f.confidence})")
     where = ", ".join(f"{k} {v}" for k, v in f.scope.items() if k != "table")
-    if where:
-        head.append(f" in {where}")
-    lines = [*_indented(f.says)]
+    lines = _indented(f"in {where}") if where else []
+    lines += _indented(f.says)
     if f.snapshots:
         ids = ", ".join(map(str, f.snapshots[:3])) + (" ..." if len(f.snapshots) > 3 else "")
         lines += _indented(f"seen in snapshot{'s' if len(f.snapshots) > 1 else ''} {ids}")

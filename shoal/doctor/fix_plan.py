@@ -9,8 +9,11 @@ and its findings; no step without a finding that asks for it, and none whose num
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
 
+from shoal.doctor.debt import Limits
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.finding import Finding, at_least
 from shoal.doctor.fix import BLOCKS, Action, Forecast, Plan, Step
@@ -32,7 +35,8 @@ def plan(case: Case, findings: Iterable[Finding]) -> Plan:
     w = case.window
     sql = Sql(w.name or w.table, case.options, None if w.schema is None else dict(w.schema.options))
     steps: list[Step] = []
-    for wanted, make in (*RHYTHM, *UPKEEP):
+    told = next((f.evidence for f in asked if f.id == "D1"), {})
+    for wanted, make in (*rhythm(told), *UPKEEP):
         causes = tuple(i for i in ids if i in wanted)
         if causes:
             steps += make(case, sql, causes)
@@ -59,7 +63,10 @@ def _job_first(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
     )  # fmt: skip
 
 
-def _interval(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
+def _interval(
+    case: Case, sql: Sql, causes: tuple[str, ...], *, told: Mapping[str, object] = MappingProxyType({})
+) -> Iterable[Step]:
+    """`told`: the evidence of D1, where it was found."""
     now = case.model.debt.interval_s
     if not now:
         return
@@ -78,7 +85,9 @@ def _interval(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
                 loses=loses,
             )
         )  # fmt: skip
-    if case.slo_ms is None:
+    known = case.slo_ms is not None or told.get("slack") == "assumed"
+    longest = told.get("longest_interval_s")
+    if not known:
         yield Step(
             "say-slo", "root fix", "say how late rows may be seen, then take the longest interval that allows it",
             causes, notes=(f"shoal doctor fix {sql.name} --slo TIME computes it; there is no number for all tables",),
@@ -86,18 +95,23 @@ def _interval(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
             probe="readings commit_interval_s and flush_per_minute",
         )  # fmt: skip
         return
-    lag = max(case.probes.get("commit", (_LAG_S * 1000,))) / 1000
-    longest = math.floor(case.slo_ms / 1000 - lag)
-    if longest > now * 1.1:
-        yield _longer(
-            case, float(longest), Step(
-                "longer-interval", "root fix",
-                f"commit every {duration(longest)}: the longest that shows rows within {duration(case.slo_ms / 1000)}",
-                causes, loses=f"rows become visible up to {duration(longest)} after they came, not {duration(now)}",
-                notes=(f"{duration(lag)} are left for the commit itself; readers that poll add their own "
-                       "'continuous.discovery-interval'",),
-            )
-        )  # fmt: skip
+    if not isinstance(longest, int | float):
+        lag = max(case.probes.get("commit", (_LAG_S * 1000,))) / 1000
+        longest = (case.slo_ms or 0) / 1000 - lag
+    longest = float(math.floor(longest)) if longest > 1 else longest
+    if longest <= 1.1 * now:
+        return
+    why = f"the longest that shows rows within {duration((case.slo_ms or 0) / 1000)}"
+    notes = ["readers that poll add their own 'continuous.discovery-interval'"]
+    if case.slo_ms is None:
+        why = "if that is fresh enough"
+        notes.append(f"nobody said how fresh rows must be: shoal doctor fix {sql.name} --slo TIME computes it")
+    yield _longer(
+        case, longest, Step(
+            "longer-interval", "root fix", f"commit every {duration(longest)}: {why}", causes, notes=tuple(notes),
+            loses=f"rows become visible up to {duration(longest)} after they came, instead of {duration(now)}",
+        )
+    )  # fmt: skip
 
 
 def _longer(case: Case, interval: float, step: Step) -> Step:
@@ -218,7 +232,7 @@ def _compact_now(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step
     limits, r = case.limits, readings(case)
     forecasts = []
     if limits is not None and r["most_runs"] is not None:
-        forecasts.append(Forecast("most_runs", r["most_runs"], None, float(limits.compaction_trigger + 1)))
+        forecasts.append(Forecast("most_runs", r["most_runs"], None, _busy(limits)))
     elif r["excess_files"] is not None:
         forecasts.append(Forecast("excess_files", r["excess_files"], None, 0.5 * r["excess_files"]))
     live = case.model.debt.live
@@ -232,11 +246,16 @@ def _compact_now(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step
     )  # fmt: skip
 
 
+def _busy(limits: Limits) -> float:
+    """Sorted runs that a healthy bucket has at most: what comes while a compaction runs is on top of the trigger."""
+    return float(min(limits.stop_trigger, limits.compaction_trigger + 3))
+
+
 def _who_compacts(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
     limits, r = case.limits, readings(case)
     if limits is None or not limits.write_only:
         return
-    most = float(limits.compaction_trigger + 2)
+    most = _busy(limits)
     yield sql.alter(
         "writers-compact", "root fix", "let the writers compact again", causes, {"write-only": "false"},
         loses="writers spend time on merging, and wait above "
@@ -277,15 +296,17 @@ def _one_compactor(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[St
     )  # fmt: skip
 
 
-RHYTHM: tuple[tuple[frozenset[str], Make], ...] = (
-    (frozenset({"D16"}), _job_first),
-    (frozenset({"D1", "D5", "D14"}), _interval),
-    (frozenset({"D14"}), _idle),
-    (frozenset({"D2"}), _buckets),
-    (frozenset({"D4"}), _skew),
-    (frozenset({"D3"}), _producer),
-    (frozenset({"D5", "D7", "X2"}), _compact_now),
-    (frozenset({"D7", "X2"}), _who_compacts),
-    (frozenset({"D5"}), _keep_up),
-    (frozenset({"D10"}), _one_compactor),
-)
+def rhythm(told: Mapping[str, object]) -> tuple[tuple[frozenset[str], Make], ...]:
+    """What makes the steps about job, clock, buckets, changelogs and compaction, for which findings."""
+    return (
+        (frozenset({"D16"}), _job_first),
+        (frozenset({"D1", "D5", "D14"}), partial(_interval, told=told)),
+        (frozenset({"D14"}), _idle),
+        (frozenset({"D2"}), _buckets),
+        (frozenset({"D4"}), _skew),
+        (frozenset({"D3"}), _producer),
+        (frozenset({"D5", "D7", "X2"}), _compact_now),
+        (frozenset({"D7", "X2"}), _who_compacts),
+        (frozenset({"D5"}), _keep_up),
+        (frozenset({"D10"}), _one_compactor),
+    )

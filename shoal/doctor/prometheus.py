@@ -135,7 +135,8 @@ def samples(c: Checkup, *, per_bucket: bool = False) -> list[Sample]:
             put("slope_ci_low", trend.slope.low, stock=name)
             put("slope_ci_high", trend.slope.high, stock=name)
     for stall in m.stalls[:1]:
-        put("stall_eta_seconds", None if stall.minutes.value is None else 60 * stall.minutes.value)
+        eta = stall.minutes  # without an upper bound it may be that nothing comes of it
+        put("stall_eta_seconds", None if eta.value is None or eta.high is None else 60 * eta.value)
     put("commit_interval_seconds", d.interval_s)
     if w.steps:
         put("snapshot_age_seconds", max(w.stock.taken_ms - w.steps[-1].time_ms, 0) / 1000)

@@ -22,7 +22,11 @@ from shoal.store.base import Store
 from shoal.store.wrappers import CountingStore
 
 # What a command needs besides a table so that it ends by itself.
-MORE = {"doctor watch": ["--once"], "doctor export": ["--parquet", "{tmp}/out"]}
+MORE = {
+    "doctor watch": ["--once"],
+    "doctor export": ["--parquet", "{tmp}/out"],
+    "doctor verify": ["--plan", "{tmp}/plan.json"],
+}
 # More lines worth a run, with the options that make a command read more.
 AGAIN = {
     "doctor history": [["--rebuild"]],
@@ -42,6 +46,7 @@ def lake(debt_db: Path, tmp_path: Path) -> Path:
     shutil.copytree(debt_db / "ckpt_3s", top / "debt.db" / "ckpt_3s")
     (top / "debt.db" / "ckpt_3s" / "consumer").mkdir()
     (top / "debt.db" / "ckpt_3s" / "consumer" / "consumer-bi").write_text('{"nextSnapshot": 3}')
+    main(["doctor", "fix", "-w", str(top), "debt.ckpt_3s", "--plan", str(tmp_path / "plan.json")])  # for `verify`
     return top
 
 
