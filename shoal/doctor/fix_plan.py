@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -42,7 +43,10 @@ def plan(case: Case, findings: Iterable[Finding]) -> Plan:
             steps += make(case, sql, causes)
     known: dict[str, Step] = {}
     for s in steps:
-        known.setdefault(s.id, s)
+        if s.id not in known:
+            # what holds already would confirm nothing
+            telling = tuple(f for f in s.forecasts if f.before is not None and not f.holds(f.before))
+            known[s.id] = replace(s, forecasts=telling)
     ordered = [s for block in BLOCKS for s in known.values() if s.block == block]
     found = case.model.cycles
     return Plan(
