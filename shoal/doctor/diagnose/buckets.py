@@ -43,7 +43,7 @@ _SIGMA = 6.0
 def too_many(case: Case) -> Iterable[Finding]:
     """D2, when most of what a commit makes comes from buckets that its bytes don't need."""
     pace, limits = case.pace, case.limits
-    if pace is None or limits is None or case.states is None or not pace.settled:
+    if pace is None or limits is None or case.states is None or not pace.telling:
         return
     if pace.flush_bytes >= SMALL * limits.target_size or pace.buckets < 2:
         return
@@ -58,7 +58,6 @@ def too_many(case: Case) -> Iterable[Finding]:
     if avoided < _SOME:
         return
     severity: Severity = "warn" if avoided >= _MOSTLY else "info"
-    day = pace.objects * 86_400 / pace.interval_s if pace.interval_s else None
     evidence: dict[str, Evidence] = {
         "active_buckets": pace.buckets, "needed_buckets": needed, "partition_bytes": size,
         "partition_bytes_expected": grown, "bucket_bytes": round(size / pace.buckets), "least_bucket_bytes": least,
@@ -74,8 +73,7 @@ def too_many(case: Case) -> Iterable[Finding]:
         f"objects a commit go from about {now:,.0f} to {then:,.0f} for a partition (±40 % until files of this schema "
         f"are calibrated)"
     )
-    if day is not None:
-        effect += f", about {day * avoided:,.0f} fewer a day"
+    effect += f", about {pace.objects * pace.commits_per_day * avoided:,.0f} fewer a day"
     yield Finding(
         "D2", MANY, severity, "supported" if avoided >= MOST else "consistent with",
         {"class": "flush", "level": 0, "option": "bucket"}, evidence, says, _fewer(case, needed), effect,
@@ -151,7 +149,7 @@ def skewed(case: Case) -> Iterable[Finding]:
     import numpy as np
 
     pace = case.pace
-    if pace is None or not pace.settled or not fixed_buckets(case):
+    if pace is None or not pace.telling or not fixed_buckets(case):
         return
     found = _arrivals(case, pace)
     if found is None or found.total < 2 or found.rows.sum() < _ROWS:

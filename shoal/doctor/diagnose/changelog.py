@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.doctor.diagnose.case import Case
-from shoal.doctor.diagnose.pace import ENOUGH
 from shoal.doctor.finding import Evidence, Finding, Severity
 from shoal.doctor.report import size_text
 from shoal.doctor.stocks import retention
@@ -26,7 +25,7 @@ def doubling(case: Case) -> Iterable[Finding]:
     """D3, when changelog files keep up with new files and no reader of them is found."""
     pace = case.pace
     producer = str(case.options.get("changelog-producer"))
-    if pace is None or producer == "none" or pace.commits < ENOUGH or not pace.changelog or readers(case):
+    if pace is None or producer == "none" or not pace.telling or not pace.changelog or readers(case):
         return
     ratio = pace.changelog / pace.flushed
     if ratio < _SOME:
@@ -34,7 +33,7 @@ def doubling(case: Case) -> Iterable[Finding]:
     severity: Severity = "warn" if ratio >= _DOUBLING else "info"
     model = case.model
     retained, steady = model.retained.changelog, model.steady
-    per_day = pace.changelog * 86_400 / pace.interval_s if pace.interval_s else None
+    per_day = pace.changelog * pace.commits_per_day
     evidence: dict[str, Evidence] = {
         "changelog_producer": producer, "changelog_files_per_new_file": round(ratio, 3),
         "changelog_files_per_commit": round(pace.changelog, 3), "new_files_per_commit": round(pace.flushed, 3),
@@ -54,9 +53,7 @@ def doubling(case: Case) -> Iterable[Finding]:
         f"partition and commit instead of {pace.changelog / max(pace.partitions, 1):,.1f}, but copies what was written",
         "a shorter changelog.time-retained or snapshot.time-retained keeps fewer of them",
     ]
-    effect = "no changelog files"
-    if per_day is not None:
-        effect = f"{per_day:,.0f} fewer files a day ({pace.changelog / pace.objects:.0%} of all objects made)"
+    effect = f"{per_day:,.0f} fewer files a day ({pace.changelog / pace.objects:.0%} of all objects made)"
     if steady is not None and steady.changelog_files.value:
         effect += (
             f", {steady.changelog_files.value:,.0f} fewer kept at any time"
