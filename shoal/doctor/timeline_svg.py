@@ -49,6 +49,18 @@ def svg(t: Timeline, width: int = WIDTH, lanes: Sequence[str] = ()) -> str:
     return drawing.finish()
 
 
+def html(t: Timeline) -> str:
+    """A page with the picture, wide and narrow, and its words as text: one file, nothing is loaded."""
+    from shoal.doctor.html import document
+
+    pictures = "".join(f'<div class="{name}">{svg(t, size)}</div>' for name, size in (("far", WIDTH), ("near", NARROW)))
+    style = (
+        "<style>.near{display:none}@media(max-width:640px){.far{display:none}.near{display:block}}"
+        ".shoal{max-width:100%;height:auto}</style>"
+    )
+    return document(f"{t.name or t.table}: timeline", f"{style}{pictures}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """Series that share a plot."""
