@@ -16,6 +16,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(900)
 def test_the_page_is_current() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "dev" / "incident"), "--check"], capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "dev" / "incident.py"), "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"run dev/incident and look at what changed:\n{done.stdout}{done.stderr}"
