@@ -34,6 +34,7 @@ def cut(kind: Kind, action: Action, at: int) -> bool:
 @BY_NAME
 def test_a_history_is_the_model_and_some_cuts_lose_and_double_nothing(kind: Kind) -> None:
     done = run(kind)
+    assert done.failed == []
     check(kind, done, kind.name)
     assert left_over(opened(kind, done.store)) == []
     n = KINDS.index(kind)
