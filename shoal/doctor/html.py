@@ -35,10 +35,11 @@ def page(c: Checkup) -> str:
     v = c.verdict
     title = f"{c.name}: {v.word}"
     body = [_header(c), _stock_section(c), _finding_section(c), _figure_section(figures(c)), _fix_section(c)]
-    return _document(title, "".join(body) + _forecast_section(c) + _footer(c))
+    return document(title, "".join(body) + _forecast_section(c) + _footer(c))
 
 
-def _document(title: str, body: str) -> str:
+def document(title: str, body: str) -> str:
+    """A file around a page's body."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -259,7 +260,7 @@ def index_page(f: Fleet) -> str:
         f'<div class="wide" tabindex="0"><table class="fleet"><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
-    return _document(f"{len(f.patients)} tables", body)
+    return document(f"{len(f.patients)} tables", body)
 
 
 def _patient(p: Patient) -> str:
