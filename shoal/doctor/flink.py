@@ -145,8 +145,21 @@ class Job:
 
     @property
     def missed(self) -> int:
-        """Checkpoints that Flink counted and nobody saw."""
-        return max(0, self.counts.get("total", 0) - len(self.checkpoints))
+        """Checkpoints that began and that nobody saw: ids that are left out, and those before the first one."""
+        ids = [c.id for c in self.checkpoints]
+        span = ids[-1] - ids[0] + 1 if ids else 0
+        # A job that starts afresh counts from 1; one that was restored goes on from an id that is not told.
+        before = ids[0] - 1 if ids and not self.counts.get("restored") else max(0, self._total - span)
+        return min(max(0, self._total - len(ids)), before + span - len(ids))
+
+    @property
+    def not_begun(self) -> int:
+        """Checkpoints that Flink counts as failed but never gave an id, as while its tasks were still starting."""
+        return min(max(0, self._total - len(self.checkpoints) - self.missed), self.counts.get("failed", 0))
+
+    @property
+    def _total(self) -> int:
+        return self.counts.get("total", 0)
 
     def metric(self, name: str, table: str | None = None) -> list[float]:
         """The values of a Paimon metric over all subtasks, of one table or of all."""

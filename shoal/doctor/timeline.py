@@ -138,10 +138,10 @@ class Join:
     """Snapshots and a job's checkpoints, by checkpoint id."""
 
     user: str | None  # the writer that is the job; None where none fits
-    identifiers: int  # checkpoints that made snapshots, from the oldest that Flink still told of
+    identifiers: int  # checkpoints that made snapshots, from the oldest to the newest that Flink told of
     matched: int  # of these, those that Flink told of
     of_failed: int  # whose checkpoint had failed
-    missed: int  # checkpoints that Flink counted and nobody saw
+    missed: int  # checkpoints that began and nobody saw
     late_p50_ms: float | None  # first snapshot - last answer to the checkpoint that it was committed with
     late_p99_ms: float | None
     offset_ms: float | None  # the least lateness: below 0 the committer's clock is behind by at least that

@@ -105,8 +105,8 @@ def join_of(window: Window, job: Job) -> Join:
     import numpy as np
 
     joined = join(window.steps, job)
-    oldest = job.checkpoints[0].id if job.checkpoints else 0
-    told = [j for j in joined if j.identifier >= oldest]
+    oldest, newest = (job.checkpoints[0].id, job.checkpoints[-1].id) if job.checkpoints else (0, -1)
+    told = [j for j in joined if oldest <= j.identifier <= newest]
     late = [j.late_ms for j in told if j.late_ms is not None]
     p50, p99 = (float(np.percentile(late, p)) for p in (50, 99)) if late else (None, None)
     # A checkpoint that was in time is committed at once: the least lateness has no wait in it.
@@ -139,8 +139,9 @@ def _interval(window: Window, model: Model, job: Job | None, axis: Axis) -> Lane
         ] + ticks  # fmt: skip
         if job.config.interval_ms is not None:
             levels["configured"] = job.config.interval_ms / 1000
-        if job.missed:
-            note = f"{job.missed:,} checkpoints that Flink counted were not seen"
+        notes = [f"{job.missed:,} checkpoints were not seen"] if job.missed else []
+        notes += [f"{job.not_begun:,} failed before they began"] if job.not_begun else []
+        note = "; ".join([note] * bool(note) + notes)
     return Lane("interval", "checkpoint interval", "s", tuple(series), tuple(ticks), levels, note)
 
 

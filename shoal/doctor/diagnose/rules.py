@@ -69,7 +69,7 @@ RULES: tuple[Diagnosis, ...] = (
     Diagnosis("D4", buckets.SKEW, buckets.skewed),
     Diagnosis("D1", rhythm.NAME, rhythm.too_frequent, doubted_by=("D2", "D3", "D4", "D5", "D6", "D7", "D8")),
     Diagnosis("D3", changelog.NAME, changelog.doubling),
-    Diagnosis("D2", buckets.MANY, buckets.too_many, doubted_by=("D4", "D8")),
+    Diagnosis("D2", buckets.MANY, buckets.too_many, doubted_by=("D4", "D7", "D8")),
     Diagnosis("D6", expiry.NAME, expiry.behind, yields_to=("D7",)),
     Diagnosis("D5", compaction.STARVED, compaction.starved, yields_to=("D1", "D2", "D4", "D8")),
 )
