@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from shoal.doctor.diagnose.buffer import overflow
 from shoal.doctor.diagnose.case import Case
+from shoal.doctor.diagnose.conflict import conflict
+from shoal.doctor.diagnose.fanin import fan_in
+from shoal.doctor.diagnose.held import held
+from shoal.doctor.diagnose.idle import idle
+from shoal.doctor.diagnose.manifests import bloat
+from shoal.doctor.diagnose.restart import restart_loop
+from shoal.doctor.diagnose.target import too_small
+from shoal.doctor.diagnose.visible import lost_after_commit
 from shoal.doctor.finding import Finding, worst_first
 
 Diagnose = Callable[[Case], Iterable[Finding]]
@@ -37,4 +46,14 @@ def diagnose(case: Case, rules: Iterable[Diagnosis] | None = None) -> list[Findi
     return worst_first([f for d in (*roots, *rest) for f in found[d.id]])
 
 
-RULES: tuple[Diagnosis, ...] = ()
+RULES: tuple[Diagnosis, ...] = (
+    Diagnosis("D9", "target or format too small", too_small),
+    Diagnosis("D10", "compaction conflict", conflict),
+    Diagnosis("D11", "manifest bloat", bloat),
+    Diagnosis("D12", "freshness lost after commit", lost_after_commit, ("D5", "D7", "D16")),
+    Diagnosis("D13", "buffer overflow", overflow),
+    Diagnosis("D14", "idle commits", idle),
+    Diagnosis("D15", "held by tag or branch", held),
+    Diagnosis("D16", "restart loops", restart_loop, ("D10",)),
+    Diagnosis("D17", "read fan-in", fan_in, ("D5", "D7", "D16")),
+)
