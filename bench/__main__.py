@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import memory_lines, plan_lines, read_lines, rows, start_lines, write_lines
+from bench import doctor_lines, memory_lines, plan_lines, read_lines, rows, start_lines, write_lines
 from bench.context import Context
 from bench.measure import Figure
 from bench.peers import find_peers
@@ -36,6 +36,7 @@ LINES: dict[str, tuple[str, Callable[[Context], Iterator[Figure]]]] = {
     "C1": ("100-row write and commit", write_lines.commits),
     "K1": ("full compaction of one bucket, R = 10", write_lines.compaction),
     "K2": ("10 k-row checkpoints on a 1 M-row bucket, changelog by lookup", write_lines.lookups),
+    "D1": ("doctor sample, per new snapshot, table of any size", doctor_lines.looks),
     "T1": ("process start to end", start_lines.start),
 }
 

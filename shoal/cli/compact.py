@@ -23,6 +23,7 @@ from shoal.errors import BadRequest, Conflict, NotFound, ShoalError
 if TYPE_CHECKING:
     from shoal.catalog.filesystem import Lake
     from shoal.table.compact_report import CompactionReport
+    from shoal.table.rescale import Rescaled
 
 
 def _run(args: Namespace) -> int:
@@ -98,7 +99,7 @@ def _compact(args: Namespace, lake: Lake, name: str) -> CompactionReport:
             partitions=_partitions(args),
             idle_time=args.partition_idle_time,
             order_strategy=args.order_strategy,
-            order_by=None if args.order_by is None else [c.strip() for c in args.order_by.split(",")],
+            order_by=args.order_by,
             dry_run=args.dry_run,
             threads=args.threads,
             progress=shown,
@@ -195,6 +196,63 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say which files would be merged, and why")
 
 
+# ---- rescale, manifests
+
+
+def _rescale(args: Namespace) -> int:
+    table = open_lake(args).table(args.table)
+    shown = None if args.dry_run else progress_of(args.table)
+    try:
+        done = table.maintain.rescale(
+            args.buckets, partitions=_partitions(args), where=args.where, dry_run=args.dry_run, progress=shown
+        )
+    finally:
+        if shown is not None:
+            shown.clear()
+    if done.upkeep is not None and done.upkeep.failure is not None:
+        note(f"shoal: upkeep failed after the commit, which stands: {done.upkeep.failure.message}")
+    if args.output == "json":
+        show_json(done.to_dict())
+    else:
+        _show_rescaled(done)
+    return 0
+
+
+def _show_rescaled(done: Rescaled) -> None:
+    if done.dry_run and any(p.partition for p in done.planned):
+        rows: list[list[Cell]] = [[p.partition, p.buckets, done.buckets, p.files, p.bytes] for p in done.planned]
+        show_table(["partition", "buckets", "would have", "files", "bytes"], rows)
+        print()
+    print(done)
+
+
+def _rescale_arguments(parser: Parser) -> None:
+    parser.add_argument("table", metavar="DB.TABLE")
+    parser.add_argument(
+        "--buckets", metavar="N", type=int, help="how many (default: as many as the table's option says)"
+    )
+    parser.add_argument(
+        "--partition", metavar="K=V[,K=V]", action="append", default=[], help="only this partition; may be repeated"
+    )
+    parser.add_argument("--where", metavar="SQL", help="only partitions for which this holds")
+    parser.add_argument("--dry-run", action="store_true", help="only say which partitions would be written again")
+
+
+def _manifests(args: Namespace) -> int:
+    snapshot = open_lake(args).table(args.table).maintain.compact_manifest()
+    if args.output == "json":
+        show_json({"table": args.table, "snapshot": snapshot})
+    elif snapshot is None:
+        print(f"{args.table}: nothing to merge")
+    else:
+        print(f"{args.table}: snapshot {snapshot}, its manifests are merged")
+    return 0
+
+
+def _manifests_arguments(parser: Parser) -> None:
+    parser.add_argument("table", metavar="DB.TABLE")
+
+
 COMMANDS = (
     Command(
         "compact run", "merge the files of a table's buckets that need it",
@@ -207,5 +265,24 @@ COMMANDS = (
         about="Merge the files of the buckets that need it by the table's own options. Readers\n"
         "see the same rows before and after. Several tables are named by a pattern in\n"
         "quotes. Exit code 3 says that another writer compacted the same files\nfirst.",
+    ),
+    Command(
+        "compact rescale", "give partitions another number of buckets",
+        "shoal compact rescale -w /data/warehouse shop.orders --buckets 8 --dry-run\n"
+        "shoal compact rescale -w /data/warehouse shop.orders --buckets 8\n"
+        "shoal compact rescale -w /data shop.orders --partition dt=2026-11-01",
+        _rescale, _rescale_arguments,
+        about="Write partitions again with another number of buckets, and set the option of\n"
+        "the table to it. Readers see the same rows before and after. Other partitions\n"
+        "keep their number until they are rescaled too: they are read, and not written\n"
+        "to. Stop the writers first; exit code 3 says that one wrote meanwhile, and that\n"
+        "nothing has happened.",
+    ),
+    Command(
+        "compact manifests", "merge the manifests of a table's newest snapshot",
+        "shoal compact manifests -w /data/warehouse shop.orders",
+        _manifests, _manifests_arguments,
+        about="Write the list of a table's files anew, in as few manifests as may be. Scans\n"
+        "plan faster then; rows and data files stay as they are.",
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
+from shoal.cli.doctor_history import HISTORY_COMMANDS
 from shoal.cli.doctor_lint import LINT
 from shoal.cli.output import has_colour, show_json, width
 from shoal.cli.parser import Command, Parser, table_argument
@@ -51,5 +52,6 @@ COMMANDS = (
         about="Count the files that a table made, holds and retains, from its metadata, and\n"
         "judge them. Exit code 0 says that the table is well, 1 that it is not.",
     ),
+    *HISTORY_COMMANDS,
     LINT,
 )  # fmt: skip

@@ -61,7 +61,9 @@ def _one(args: Namespace, source: str, choice: Choice, around: Around, job: Mapp
         raise NotFound(f"no file {source}", hint=_beside(source) or "a table needs -w WAREHOUSE")
     table = open_lake(args).table(source)
     window = None
-    if not args.no_samples:
+    from shoal.table.format_table import FormatTable
+
+    if not args.no_samples and not isinstance(table, FormatTable):  # a format table has no snapshots
         from shoal.clock import SystemClock
         from shoal.doctor.take import take
 

@@ -19,6 +19,7 @@ Severity = Literal["error", "warn", "info"]
 Confidence = Literal["consistent with", "supported", "proven"]
 Evidence = int | float | str | bool | None | tuple[int, ...] | tuple[str, ...]  # a tuple of ints: snapshot ids
 
+CONFIDENCES: tuple[Confidence, ...] = ("consistent with", "supported", "proven")  # the surest last
 SEVERITIES: tuple[Severity, ...] = ("error", "warn", "info")  # the worst first
 
 

@@ -68,6 +68,7 @@ class Known:
     last_ms: int = 0
     state: pa.Table | None = None  # after `last`
     schemas: tuple[SchemaFacts, ...] = ()
+    small_size: int | None = None
     mark_of: Callable[[int], Mark | None] = field(default=_no_mark, compare=False)
 
     @classmethod
@@ -76,7 +77,7 @@ class Known:
         marks = {s.id: s.mark for s in window.steps}
         last = window.steps[-1].mark if window.steps else window.after
         time = window.steps[-1].time_ms if window.steps else 0
-        return cls(last, time, window.end, window.schemas, marks.get)
+        return cls(last, time, window.end, window.schemas, window.small_size, marks.get)
 
 
 UNKNOWN = Known()
@@ -134,7 +135,7 @@ class _Look:
         return Window(
             self.store.uri, name, tuple(map(facts, steps)), flows, start, schemas, looked, self.after,
             tuple(sorted(self.gaps, key=lambda g: g.first)), tuple(self.events), self.notes,
-            inherited=self.walk.inherited,
+            inherited=self.walk.inherited, small_size=self._small if steps or state is None else self.known.small_size,
         )  # fmt: skip
 
     def _event(self, kind: str, what: str, snapshot: int | None = None) -> None:
@@ -194,7 +195,10 @@ class _Look:
             else:
                 high = middle - 1
         if common is None:
-            self._event("replaced", f"no snapshot up to {last.id} is the one that was seen: the table was made anew")
+            self._event(
+                "replaced",
+                f"no snapshot up to {last.id} is one that is known: the table was made anew, or rolled back far",
+            )
             return earliest
         self._stands, self.after = common, mark_of(common)
         what = f"rolled back to snapshot {common.id}: what was seen of {common.id + 1} to {last.id} is gone"
@@ -258,12 +262,13 @@ class _Look:
         before = self.after.id if self.after is not None else None
         for i, step in enumerate(steps):
             s = step.snapshot.id
+            other_small = i == 0 and not fresh and self.known.small_size not in (None, self._small)
             follows = step.follows or (i == 0 and fresh)
             if not follows and s - 1 == (steps[i - 1].snapshot.id if i else before):
                 # The snapshot before had vanished, but nothing lies between: the counts decide.
                 told, done = advance(told, _between(flows, done, s)), s
                 follows = _files(told) == step.live_listed
-            if follows and step.holds:
+            if follows and step.holds and not other_small:
                 continue
             told, done = advance(told, _between(flows, done, s)), s
             actual = self._live((*self.reader.base(step.snapshot), *self.reader.delta(step.snapshot)))
@@ -272,7 +277,9 @@ class _Look:
                 self._event("blind", self.notes["start"], s)
                 return None, flows
             missed = difference(actual, told, s)
-            why = "the manifest lists and the entries disagree" if step.follows else "snapshots before it were not seen"
+            why = "snapshots before it were not seen" if not step.follows else (
+                "the manifest lists and the entries disagree" if not step.holds else "the size of small files changed"
+            )  # fmt: skip
             self._event("resync", f"live files read again: {why}", s)
             parts.append(missed)
             told = actual

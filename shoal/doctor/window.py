@@ -221,6 +221,7 @@ class Window:
     notes: Mapping[str, str] = field(default_factory=dict)  # where a number comes from when not from this window
     # Metadata files, by the words of METADATA, that the first step names but that were written before it.
     inherited: Mapping[str, Count] = field(default_factory=dict)
+    small_size: int | None = None  # files below it count as `small`
 
     @property
     def schema(self) -> SchemaFacts | None:
@@ -275,23 +276,47 @@ _SUMMED = ("files", "bytes", "rows", "extras", "small")
 def advance(state: pa.Table, flows: pa.Table) -> pa.Table:
     """The state after `flows`: cells that hold files, in the order of their keys.
 
-    `max_sequence` of a cell is the highest of all files that it was seen to hold while it held any.
+    `max_sequence` of a cell is the highest of all files that it was seen to hold since it last held none, so that two
+    steps give what one gives.
     """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    fields = state_fields()
     moved = flows.filter(pc.not_equal(flows.column("class"), CHANGELOG))
+    if not moved.num_rows:
+        return state
     change = moved.column("change").cast(pa.int64())
-    parts = [state]
-    if moved.num_rows:
-        signed = {n: pc.multiply(moved.column(n), change) for n in _SUMMED}
-        columns = [signed[n] if n in signed else moved.column(n) for n in state_fields().names]
-        parts.append(pa.table(columns, state_fields()))
-    table = pa.concat_tables(parts).group_by(list(_CELL), use_threads=False)
-    sums = table.aggregate([*((n, "sum") for n in _SUMMED), ("max_sequence", "max")])
-    sums = sums.rename_columns([*_CELL, *_SUMMED, "max_sequence"]).select(state_fields().names).cast(state_fields())
-    held = sums.filter(pc.not_equal(sums.column("files"), 0))
-    return held.sort_by([(n, "ascending") for n in _CELL]).combine_chunks()
+    signed = {n: pc.multiply(moved.column(n), change) for n in _SUMMED}
+    parts = [state, pa.table([signed[n] if n in signed else moved.column(n) for n in fields.names], fields)]
+    table = pa.concat_tables(parts).combine_chunks()
+    at = np.r_[np.full(state.num_rows, -1, np.int64), np.asarray(moved.column("snapshot").to_numpy(), np.int64)]
+    order = table.select(_CELL).append_column("at", pa.array(at))
+    rows = pc.sort_indices(order, [(n, "ascending") for n in (*_CELL, "at")]).to_numpy()
+    table, at = table.take(pa.array(rows)), at[rows]
+    new = np.ones(len(at), np.bool_)
+    for n in _CELL:
+        codes = table.column(n).combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+        new[1:] &= codes[1:] == codes[:-1]
+    new[1:] = ~new[1:]
+    cells = np.flatnonzero(new)  # where each cell begins
+    cell = np.cumsum(new) - 1
+    sums = {n: np.add.reduceat(table.column(n).to_numpy(), cells) for n in _SUMMED}
+    running = np.cumsum(table.column("files").to_numpy())
+    running -= np.r_[0, running[cells[1:] - 1]][cell]
+    last_of = np.r_[at[1:] != at[:-1], True] | np.r_[new[1:], True]  # the last row of a cell and snapshot
+    emptied = np.r_[False, (last_of & (running == 0))[:-1]] & ~new
+    lives = np.flatnonzero(new | emptied)  # where each stretch begins in which a cell held files
+    least = np.iinfo(np.int64).min
+    highest = np.maximum.reduceat(pc.fill_null(table.column("max_sequence"), least).to_numpy(), lives)
+    last_life = np.r_[np.searchsorted(lives, cells[1:]), len(lives)] - 1
+    top = highest[last_life]
+    columns: dict[str, object] = {n: table.column(n).take(pa.array(cells)) for n in _CELL}
+    columns |= {n: pa.array(v) for n, v in sums.items()}
+    columns["max_sequence"] = pa.array(top, mask=top == least)
+    out = pa.table([columns[n] for n in fields.names], fields)
+    return out.filter(pc.not_equal(out.column("files"), 0)).combine_chunks()
 
 
 def difference(actual: pa.Table, told: pa.Table, snapshot: int) -> pa.Table:

@@ -44,11 +44,11 @@ class AppendBuffer:
         o = table.options
         self._waiting = Waiting(table, router, budget, _SHARE)
         self._buckets = buckets
-        self._buffers = o.write_buffer_for_append
+        self._order = write_order(table)
+        self._buffers = o.write_buffer_for_append or self._order is not None
         self._spills = o.write_buffer_spillable
         self._disk = o.write_buffer_spill_disk
-        self._order = write_order(table)
-        self._most_open = 0 if self._buffers or self._order is not None else o.write_max_writers_to_spill
+        self._most_open = 0 if self._buffers else o.write_max_writers_to_spill
         self._budget = budget
         self._shelf = shelf_of(table)
         self._open: dict[Place, tuple[AnyBucketWriter, AppendFiles]] = {}

@@ -242,6 +242,21 @@ def abandon_all(writers: Iterable[AnyBucketWriter], scheduler: Scheduler) -> Non
             rest.callback(w.abandon, scheduler)
 
 
+def drain_all(writers: Iterable[AnyBucketWriter]) -> list[BucketChanges]:
+    """What all of them have staged. When one fails, the others take back what they gave, or nobody would delete it."""
+    drained: list[tuple[AnyBucketWriter, BucketChanges]] = []
+    try:
+        for w in writers:
+            changes = w.drain()
+            if changes is not None:
+                drained.append((w, changes))
+    except BaseException:
+        for w, changes in drained:
+            w.restage(changes)
+        raise
+    return [changes for _, changes in drained]
+
+
 def compact_for_commit(
     writers: Sequence[AnyBucketWriter],
     scheduler: Scheduler,
@@ -307,11 +322,15 @@ def bucket_writer_of(
     )
 
 
+# What makes a partition have another number of buckets.
+RESCALE = "'shoal compact rescale DB.TABLE --buckets N' (t.maintain.rescale(N)) gives table and partitions one number"
+
+
 def check_bucket_count(table: Table, count: int, there: set[int]) -> None:
     """A changed `bucket` must not split the keys of a partition over two layouts."""
     other = there - {count}
     if other:
         raise BadRequest(
             f"{table.name}: the partition has {sorted(other)[0]} buckets and the table's bucket option says {count}",
-            hint="rescale the partition (INSERT OVERWRITE or CALL sys.rescale) before writing to it",
+            hint=RESCALE,
         )

@@ -123,21 +123,22 @@ class Commit:
 
     def overwrite(
         self, staged: Staged, identifier: int, partition: Spec | None = None, *, dynamic: bool | None = None,
-        operation: str | None = None,
+        chosen: Exactly | None = None, operation: str | None = None,
     ) -> Committed:  # fmt: skip
         """Commit new files in place of what their partitions hold, then the compactions.
 
         With `dynamic` (the table's `dynamic-partition-overwrite` when None, and only where there are partitions) the
         partitions of the new files are replaced and without new files nothing happens; else all partitions that
-        `partition` fits. Changelog files are not committed, as in Java: they are deleted.
+        `partition` fits, or those `chosen`. Changelog files are not committed, as in Java: they are deleted.
         """
         self._go_on(staged)
         with self._with_fewer_files(staged, rows=True, changelog=False) as staged:
-            return self._overwrite(staged, identifier, partition, dynamic, operation)
+            return self._overwrite(staged, identifier, partition, dynamic, chosen, operation)
 
     def _overwrite(
-        self, staged: Staged, identifier: int, partition: Spec | None, dynamic: bool | None, operation: str | None
-    ) -> Committed:
+        self, staged: Staged, identifier: int, partition: Spec | None, dynamic: bool | None, chosen: Exactly | None,
+        operation: str | None,
+    ) -> Committed:  # fmt: skip
         table = self.table
         new, spec = staged.appended(), Partitions(table, None if partition is None else [partition])
         for e in new.entries:
@@ -149,15 +150,15 @@ class Commit:
                 )
         if dynamic is None:
             dynamic = bool(table.options.get("dynamic-partition-overwrite"))
-        dynamic = dynamic and bool(table.schema.partition_fields)
-        chosen: Chosen = Exactly({e.partition for e in new.entries}) if dynamic else spec
+        dynamic = dynamic and bool(table.schema.partition_fields) and chosen is None
+        gone: Chosen = chosen or (Exactly({e.partition for e in new.entries}) if dynamic else spec)
         compacts = any(c.compact_before or c.compact_after for c in staged.changes)
         if not compacts:
             new = Content(new.kind, lifted(table, new.entries), (), new.indexes)
         compacted = replace(staged.compacted(), changelog=())
         with self._measured(replace(new, changelog=()), compacted):
             if "append" not in self._made and not (dynamic and not new.entries):
-                self._make("append", self._replacing(chosen, new, identifier, staged, operation), staged)
+                self._make("append", self._replacing(gone, new, identifier, staged, operation), staged)
             # compactions of an overwrite work on its own new files
             dropped = self._compaction(
                 staged, compacted, identifier, operation, alone=False, since=self._made.get("append")

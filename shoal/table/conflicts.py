@@ -82,7 +82,7 @@ def one_bucket_count(name: str, base: Iterable[Entry], delta: Iterable[Entry]) -
 def bucket_count_conflict(name: str, before: int, now: int) -> Conflict:
     return Conflict(
         f"{name}: a partition has {before} buckets and these files were written for {now}",
-        hint="rescale the partition with an overwrite before writing to it with another bucket number",
+        hint="open the writer again; 'shoal compact rescale' (t.maintain.rescale()) changes the number of a partition",
     )
 
 

@@ -204,7 +204,8 @@ class CrossPartitionRouter:
         n = rows.num_rows
         target, into = np.empty(n, np.int64), np.empty(n, np.int32)
         target[order], into[order] = partition, bucket[stay]
-        if not len(leaving):
+        if not len(leaving) or self._table.options.ignore_delete:
+            # `ignore-delete` leaves out these deletes as it does all: the row stays where it was
             return rows, self._groups(target, into)
         # each row that moves its key comes after a delete of the key where it was
         extra = np.zeros(n, np.int64)

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 _EXTENSIONS = {"none": None, "gzip": "gz", "bzip2": "bz2", "zstd": "zst"}
 _TEXT = ("csv", "json")
 # Parts of the memory that a row group may take while it waits: it is encoded beside itself. Readers take whole stripes
-# of ORC, and a merge has many files open.
+# of ORC, decoded twice while they become Arrow's, and a merge has many files open.
 _GROUP_SHARE = 16
+_STRIPE_SHARE = 64
 
 
 class FileForms:
@@ -114,7 +115,7 @@ def writer_of(
         from shoal.format.orc_writer import OrcWriter, orc_codec
 
         codec = orc_codec(options.raw.get("orc.compress", compression))
-        stripe = min(options.file_block_size or GROUP_BYTES, memory // _GROUP_SHARE)
+        stripe = min(options.file_block_size or GROUP_BYTES, memory // _STRIPE_SHARE)
         return lambda sink: OrcWriter(
             sink, fields, compression=codec, level=options.zstd_level, limits=limits, stripe_bytes=stripe
         )

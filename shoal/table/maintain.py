@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shoal.lsm.sort import SortOrder
     from shoal.table.expire_run import Expired
     from shoal.table.partition_expiry import ExpiredPartitions
+    from shoal.table.rescale import Rescaled
     from shoal.table.table import Table
 
 
@@ -50,7 +51,7 @@ class Maintain:
         partitions: Sequence[Mapping[str, object]] | None = None,
         idle_time: str | int | None = None,
         order_strategy: str | None = None,
-        order_by: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
         dry_run: bool = False,
         commit_user: str | None = None,
         checkpoint: int | None = None,
@@ -134,6 +135,26 @@ class Maintain:
                 done_compaction(p.partition, p.bucket, d) for p, r in zip(planned, results) for d in r.done
             ),
         )
+
+    def rescale(
+        self,
+        buckets: int | None = None,
+        *,
+        partitions: Sequence[Mapping[str, object]] | None = None,
+        where: str | pc.Expression | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Rescaled:
+        """Write partitions again with another number of buckets, and set the table's `bucket` to it.
+
+        Without `buckets` those that have another number than the table get the table's. `where` and `partitions` choose
+        some, as in `compact`; the others keep their number: they are read as before, and written to when they have been
+        rescaled too. A table that postpones buckets keeps its option. `Conflict` when another writer changed one of the
+        partitions meanwhile: nothing has happened then. After a death, the same call does what is left.
+        """
+        from shoal.table.rescale import rescale
+
+        return rescale(self.table, buckets, Choice(where, partitions), dry_run=dry_run, progress=progress)
 
     def compact_manifest(self) -> int | None:
         """Merge the manifests of the newest snapshot into as few as may be; the snapshot made, None without need."""

@@ -31,6 +31,7 @@ from shoal.table.compact_report import CompactionReport, PlannedBucket, done_com
 from shoal.table.postpone_write import CountedRouter, bucket_counts, postponed_rows
 from shoal.table.postponed import POSTPONED
 from shoal.table.progress import Meter, Tell
+from shoal.table.rows import unnamed
 from shoal.table.runs import BucketFiles
 from shoal.table.staged import BucketChanges, Staged
 from shoal.table.strict_mode import OPTION as LAST_SAFE
@@ -98,7 +99,7 @@ def compact_postponed(
             for i in range(len(work.late), len(tasks)):
                 meter.ended(i)
             meter.told()
-            changes = [_one_compaction(table, c) for c in made.changes]
+            changes = [one_compaction(table, c) for c in made.changes]
         except BaseException:
             commit.abort(made)
             raise
@@ -164,19 +165,10 @@ def _replay(table: Table, partition: bytes, files: Sequence[DataFile], w: Write,
     in_order = sorted(files, key=lambda f: f.creation_ms or 0)
     for batch in opened.batches(in_order, _ROWS):
         if batch.num_rows:
-            w.replay(*_plain(batch))
+            w.replay(unnamed(batch.drop_columns([VALUE_KIND.name])), batch.column(VALUE_KIND.name))
 
 
-def _plain(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
-    """(rows as writers hold them: columns without field ids, all of them nullable; their kinds)."""
-    import pyarrow as pa
-
-    schema = pa.schema([pa.field(f.name, f.type) for f in batch.schema])
-    rows = pa.RecordBatch.from_arrays(batch.columns, schema=schema).drop_columns([VALUE_KIND.name])
-    return rows, batch.column(VALUE_KIND.name)
-
-
-def _one_compaction(table: Table, c: BucketChanges) -> BucketChanges:
+def one_compaction(table: Table, c: BucketChanges) -> BucketChanges:
     """What a writer made of the rows and of the bucket, as one compaction. New files that it used up are deleted."""
     new = {f.file_name: f for f in c.new_files}
     gone = [new.pop(f.file_name) for f in c.compact_before if f.file_name in new]

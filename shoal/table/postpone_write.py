@@ -167,7 +167,7 @@ def bucket_counts(name: str, live: pa.Table) -> dict[bytes, int]:
         if known.setdefault(partitions[i], number) != number:
             raise BadRequest(
                 f"{name}: a partition has files of {known[partitions[i]]} and of {number} buckets",
-                hint="overwrite the partition, or rescale it",
+                hint="overwrite the partition, or rescale it: 'shoal compact rescale', t.maintain.rescale()",
             )
     return known
 

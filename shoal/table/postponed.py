@@ -141,7 +141,7 @@ def _files(split: Split) -> tuple[dict[int, list[DataFile]], list[DataFile], int
         place = split.table.partition_path(split.partition).rstrip("/") or "the table"
         raise Corrupt(
             f"{split.table.name}: files of {place} were written for {' and '.join(map(str, sorted(counts)))} buckets",
-            hint=f"rescale the partition, or read without '{OPTION}'",
+            hint=f"rescale it ('shoal compact rescale', t.maintain.rescale()), or read without '{OPTION}'",
         )
     # a partition without real buckets has nothing to meet: its rows may stay in one
     return real, late, max(1, *counts) if counts else 1

@@ -54,6 +54,14 @@ def batches_of(data: Any, table: str) -> Iterator[pa.RecordBatch]:
         )
 
 
+def unnamed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of files as writers hold them: columns without field ids, any of which may be null."""
+    import pyarrow as pa
+
+    schema = pa.schema([pa.field(f.name, f.type) for f in batch.schema])
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for start in range(0, batch.num_rows, BATCH_ROWS):
         yield batch.slice(start, BATCH_ROWS)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shoal.table.table import Table
 
 
-def order_of(table: Table, name: str | None, columns: Sequence[str] | None, choice: Choice) -> SortOrder:
+def order_of(table: Table, name: str | None, columns: str | Sequence[str] | None, choice: Choice) -> SortOrder:
     """The order that is asked for; `BadRequest` where the table cannot be sorted."""
     say = f"{table.name}: sort compaction"
     if name is None or not columns:
@@ -58,7 +58,8 @@ def order_of(table: Table, name: str | None, columns: Sequence[str] | None, choi
             f"{say} of a table with a primary key is not supported",
             hint="CALL sys.compact in Flink does it; files of such a table are sorted by key in any case",
         )
-    return cluster.order_of(table, [c.strip() for c in columns], name.lower())
+    given = columns.split(",") if isinstance(columns, str) else columns
+    return cluster.order_of(table, [c.strip() for c in given], name.lower())
 
 
 def tasks_of(table: Table, snapshot: Snapshot, live: pa.Table, order: SortOrder) -> Iterator[Task]:

@@ -32,6 +32,7 @@ from shoal.table.bucket_writer import (
     bucket_writer_of,
     check_bucket_count,
     compact_for_commit,
+    drain_all,
 )
 from shoal.table.buckets import UNAWARE, Group, Place, Router, router_of
 from shoal.table.commit import Commit
@@ -381,7 +382,7 @@ class Write:
                     self._found(group)
             writers = list(self._writers.values())
             compact_for_commit(writers, self._scheduler, self._compaction_budget, asked=asked)
-            drained = tuple(c for w in writers if (c := w.drain()) is not None)
+            drained = tuple(drain_all(writers))
             again = Staged(drained, self._base, staged.watermark, staged.properties)
             made = self._commit.commit(again, identifier) if drained else Committed()
         except CommitUnknown:
@@ -475,7 +476,7 @@ class Write:
         writers = list(self._writers.values())
         compact_for_commit(writers, self._scheduler, self._compaction_budget, wait=wait, asked=asked)
         self.compacted = [(w.partition, w.bucket, c) for w in writers for c in w.compactions]
-        drained = [c for w in writers if (c := w.drain()) is not None]
+        drained = drain_all(writers)
         # readers come to partitions in the order of the manifest: rows of a key that moved between two, in Java's
         order = {p: i for i, p in enumerate(java_order.of_rows(list(dict.fromkeys(c.partition for c in drained))))}
         drained.sort(key=lambda c: (order[c.partition], c.bucket))

@@ -140,6 +140,8 @@ def test_an_append_table_is_compacted_and_said_why(run, own):
     assert "6 small files" in ran.out and "would compact 6 files" in ran.out
     found = in_json(run("compact", "run", "shop.items", "-w", str(own), "-o", "json"))
     assert (found["files_before"], found["files_after"]) == (6, 1)
+    line = ("compact", "run", "shop.items", "--order-strategy", "zorder", "--order-by", ",".join(columns), "--dry-run")
+    assert f"sorted by zorder of {', '.join(columns)}" in run(*line, "-w", str(own)).out
 
 
 def test_compact_takes_chosen_partitions(run, own):
@@ -171,6 +173,26 @@ def test_compact_takes_all_tables_of_a_pattern_and_goes_on_after_a_failure(run, 
     assert nothing.code == 2 and "no table in" in nothing.err
 
 
+def test_rescale_writes_partitions_into_other_buckets(run, own):
+    line = ("compact", "rescale", "shop.orders", "--buckets", "3", "-w", str(own))
+    before = run("sql", "SELECT * FROM shop.orders ORDER BY ALL", "-w", str(own)).out
+    assert "would write 6 files" in run(*line, "--dry-run").out
+    found = in_json(run(*line, "-o", "json"))
+    assert (found["buckets"], found["snapshot"], found["schema"], found["others"]) == (3, 4, 1, 0)
+    assert run("sql", "SELECT * FROM shop.orders ORDER BY ALL", "-w", str(own)).out == before
+    assert run(*line).out == "shop.orders: nothing to rescale, there are 3 buckets\n"
+    wrong = run("compact", "rescale", "shop.items", "--buckets", "3", "-w", str(own))
+    assert wrong.code == 2 and "there is no number of them to change" in wrong.err
+
+
+def test_manifests_are_merged(run, own):
+    assert run("compact", "manifests", "shop.orders", "-w", str(own)).out == (
+        "shop.orders: snapshot 4, its manifests are merged\n"
+    )
+    assert in_json(run("compact", "manifests", "shop.orders", "-w", str(own), "-o", "json"))["snapshot"] is None
+    assert run("compact", "manifests", "shop.orders", "-w", str(own)).out == "shop.orders: nothing to merge\n"
+
+
 def test_compact_goes_on_until_ctrl_c(run, own, monkeypatch):
     slept = []
 
@@ -198,6 +220,9 @@ def test_compact_goes_on_until_ctrl_c(run, own, monkeypatch):
         ("--include", "a"),
         ("--threads", "0"),
         ("--strategy", "some"),
+        ("--order-strategy", "zorder"),
+        ("--order-by", "id"),
+        ("--order-strategy", "order", "--order-by", "id", "--continuous"),
         ("--partition", "dt"),
     ],
 )

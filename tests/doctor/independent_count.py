@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+from pyarrow import orc, parquet
 
 
 def avro(path: Path) -> list[dict[str, Any]]:
@@ -19,15 +21,43 @@ def avro(path: Path) -> list[dict[str, Any]]:
     assert data.read(4) == b"Obj\x01"
     header, sync = _map(data), data.read(16)
     schema, codec = json.loads(header["avro.schema"]), header["avro.codec"]
-    assert codec == b"zstandard"
     rows = []
     while head := data.read(1):
         data.seek(-len(head), io.SEEK_CUR)
         count, block = _long(data), data.read(_long(data))
-        plain = pa.input_stream(pa.BufferReader(block), compression="zstd").read()
+        plain = _plain(block, codec)
         assert data.read(16) == sync
         body = io.BytesIO(plain)
         rows += [fastavro.schemaless_reader(body, schema, None) for _ in range(count)]
+    return rows
+
+
+def _plain(block: bytes, codec: bytes) -> bytes:
+    match codec:
+        case b"zstandard":
+            unpacked: bytes = pa.input_stream(pa.BufferReader(block), compression="zstd").read()
+            return unpacked
+        case b"deflate":
+            return zlib.decompress(block, -15)
+        case b"snappy":  # the raw block has its plain length in front, and a checksum behind it in Avro
+            size = shift = at = 0
+            while True:
+                size |= (block[at] & 0x7F) << shift
+                shift, at = shift + 7, at + 1
+                if block[at - 1] < 0x80:
+                    break
+            return pa.decompress(block[:-4], size, codec="snappy", asbytes=True)  # type: ignore[no-any-return]
+    assert codec == b"null"
+    return block
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Rows of a manifest or manifest list in any of the three formats."""
+    head = path.read_bytes()[:4]
+    if head == b"Obj\x01":
+        return avro(path)
+    table = parquet.read_table(path) if head == b"PAR1" else orc.read_table(path)
+    rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
 
@@ -78,8 +108,42 @@ def snapshots(table: Path) -> list[dict[str, Any]]:
 
 def entries(table: Path, snapshot: dict[str, Any], part: str) -> list[dict[str, Any]]:
     name = snapshot.get(f"{part}ManifestList")
-    metas = avro(table / "manifest" / name) if name else []
-    return [e for m in metas for e in avro(table / "manifest" / m["_FILE_NAME"])]
+    metas = rows_of(table / "manifest" / name) if name else []
+    return [e for m in metas for e in rows_of(table / "manifest" / m["_FILE_NAME"])]
+
+
+def live_cells(table: Path) -> dict[tuple[int, int, int], tuple[int, int, int]]:
+    """(files, bytes, rows) that live after the newest snapshot, by bucket, total buckets and level."""
+    every = snapshots(table)
+    out: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+    if not every:
+        return out
+    both = entries(table, every[-1], "base") + entries(table, every[-1], "delta")
+
+    def identity(e: dict[str, Any]) -> tuple[Any, ...]:
+        return (e["_PARTITION"], e["_BUCKET"], e["_FILE"]["_LEVEL"], e["_FILE"]["_FILE_NAME"])
+
+    gone = {identity(e) for e in both if e["_KIND"] == 1}
+    for e in both:
+        if e["_KIND"] == 0 and identity(e) not in gone:
+            key = (e["_BUCKET"], e["_TOTAL_BUCKETS"], e["_FILE"]["_LEVEL"])
+            n, size, rows = out.get(key, (0, 0, 0))
+            out[key] = (n + 1, size + e["_FILE"]["_FILE_SIZE"], rows + e["_FILE"]["_ROW_COUNT"])
+    return out
+
+
+def deltas(table: Path) -> list[tuple[int, dict[str, int]]]:
+    """For every snapshot: entries added and removed, changelog files, and names that are both: moved."""
+    out = []
+    for snap in snapshots(table):
+        delta = entries(table, snap, "delta")
+        added = [e["_FILE"]["_FILE_NAME"] for e in delta if e["_KIND"] == 0]
+        removed = [e["_FILE"]["_FILE_NAME"] for e in delta if e["_KIND"] == 1]
+        changelog = len(entries(table, snap, "changelog"))
+        moved = len(set(added) & set(removed))
+        counts = {"added": len(added), "removed": len(removed), "changelog": changelog, "moved": moved}
+        out.append((int(snap["id"]), counts))
+    return out
 
 
 def per_snapshot(table: Path) -> list[dict[str, Any]]:

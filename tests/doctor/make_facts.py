@@ -16,9 +16,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from shoal.doctor.window import Count, IndexFacts, SchemaFacts, SnapshotFacts, Stock, Window, flow_fields, state_fields
+from shoal.doctor.window import (
+    Count,
+    Holder,
+    IndexFacts,
+    SchemaFacts,
+    SnapshotFacts,
+    Stock,
+    Window,
+    flow_fields,
+    state_fields,
+)
 
+# What flows have in files without a list of their own.
 FLOW = ("snapshot", "class", "change", "bucket", "level", "files", "bytes", "rows")
+MORE = ("partition", "total_buckets", "min_sequence", "max_sequence", "small")
 STEP = ("id", "user", "identifier", "kind", "time_ms", "live_files", "entries", "dead_entries")
 
 
@@ -28,11 +40,13 @@ def write(window: Window, java: dict[str, Any], path: Path) -> None:
          {k: [c.files, c.bytes] for k, c in s.wrote.items() if c.files}]
         for s in window.steps
     ]  # fmt: skip
-    columns = zip(*(window.flows.column(n).to_pylist() for n in FLOW))
-    assert window.schema is not None and window.start is not None and not window.start.num_rows
+    columns = zip(*(window.flows.column(n).to_pylist() for n in (*FLOW, *MORE)))
+    assert window.schema is not None and window.start is not None
     facts = {
         "options": dict(window.schema.options), "primary_keys": window.schema.primary_keys, "java": java,
-        "steps": steps, "flows": [list(row) for row in columns],
+        "partition_keys": window.schema.partition_keys, "steps": steps, "columns": [*FLOW, *MORE],
+        "flows": [list(row) for row in columns], "start": window.start.to_pylist(), "earliest": window.stock.earliest,
+        "holders": [[h.kind, h.name, h.snapshot, h.time_ms] for h in window.stock.holders],
     }  # fmt: skip
     path.write_bytes(gzip.compress(json.dumps(facts, separators=(",", ":")).encode(), mtime=0))
 
@@ -50,11 +64,18 @@ def read(path: Path) -> tuple[Window, dict[str, Any]]:
                 identity_holds=True,
             )
         )  # fmt: skip
-    rows = [dict(zip(FLOW, row)) | {"partition": ""} for row in facts["flows"]]
-    schema = SchemaFacts(0, 0, facts["options"], (), tuple(facts["primary_keys"]), ())
-    stock = Stock(steps[-1].time_ms, 1, steps[-1].id, (), IndexFacts({}, 0, 0), 0, 0)
+    rows = [
+        {"partition": "", "extras": 0, "small": 0} | dict(zip(facts.get("columns", FLOW), r)) for r in facts["flows"]
+    ]
+    keys = tuple(facts.get("partition_keys", ())), tuple(facts["primary_keys"])
+    schema = SchemaFacts(0, 0, facts["options"], *keys, ())
+    holders = tuple(Holder(*row) for row in facts.get("holders", ()))
+    stock = Stock(
+        steps[-1].time_ms, facts.get("earliest", 1), steps[-1].id, holders, IndexFacts({}, 0, 0), 0, 0
+    )  # fmt: skip
     flows = pa.Table.from_pylist(rows, schema=flow_fields())
-    window = Window("file:facts", path.stem, tuple(steps), flows, state_fields().empty_table(), (schema,), stock)
+    start = pa.Table.from_pylist(facts.get("start", []), schema=state_fields())
+    window = Window("file:facts", path.stem, tuple(steps), flows, start, (schema,), stock)
     return window, facts["java"]
 
 

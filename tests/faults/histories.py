@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small histories of every kind of table, each with a model of its rows, run by a process that may die at any step.
 
-Steps are text: `w` a checkpoint, `f` one whose rows are flushed half-way, `compact` and `full` a compaction by another
-process, `over a` an overwrite of a partition, `drop a`, `tag x`, `delete` a DELETE, `update` an UPDATE.
+Steps are text: `w` a checkpoint, `f` one whose rows are flushed half-way, `compact`, `full` and `sort` a compaction by
+another process, `over a` an overwrite of a partition, `drop a`, `tag x`, `delete` a DELETE, `update` an UPDATE.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -69,6 +69,8 @@ class Kind:
     deletes: bool = True
     changelog: str = ""
     """The producer, where the stream of changes is held against the rows."""
+    told_by: Literal["each checkpoint", "others", "the end"] = "each checkpoint"
+    """When the stream equals the rows: after each checkpoint, after each compaction of another process, at the end."""
     late: bool = False
     """After a death the changes of a bucket are told when it is compacted next: not with each checkpoint."""
     reads: dict[str, object] = field(default_factory=dict)
@@ -193,6 +195,9 @@ class Process:
 
     def do_f(self, n: int, name: str) -> None:
         self.do_w(n, name, flushed=True)
+
+    def do_sort(self, n: int, _: str) -> None:
+        self.table.maintain.compact(order_strategy="zorder", order_by="v,k")
 
     def do_compact(self, n: int, _: str) -> None:
         self.table.maintain.compact()
@@ -330,7 +335,8 @@ def check(kind: Kind, done: Run, what: str) -> None:
     checkpoints = [n + 1 for n, d in enumerate(kind.doings) if d in ("w", "f")]
     assert made == checkpoints[len(checkpoints) - len(made) :], what
     if kind.changelog:
-        told(kind, table, done.failed_at, what, each=not (kind.late and done.failed))
+        each = kind.told_by == "each checkpoint" and not (kind.late and done.failed)
+        told(kind, table, done.failed_at, what, each=each)
 
 
 def told(
@@ -338,12 +344,14 @@ def told(
 ) -> None:
     """The stream of changes, folded, equals the rows after every checkpoint; no change is told twice or left out.
 
-    Without `each` it equals them at the end: what a death made late may be told later.
+    Without `each` it equals them at the end: what a death made late may be told later. Where others tell, it equals the
+    rows of the last checkpoint after each of their compactions.
     """
     meta = table.metadata
     rows: dict[Key, Row] = {}
     states = states or after_each(kind)
     ids = meta.snapshot_ids()
+    checkpoint = 0
     for i in ids:
         snap = meta.snapshot(i)
         if snap.changelog_manifest_list is not None:
@@ -360,6 +368,10 @@ def told(
         last = i == ids[-1] or meta.snapshot(i + 1).commit_identifier != snap.commit_identifier
         if each and snap.commit_user == USER and last and failed_at != snap.commit_identifier - 1:
             assert rows == states[snap.commit_identifier], f"{what}: snapshot {i}"
+        if snap.commit_user == USER:
+            checkpoint = snap.commit_identifier
+        elif kind.told_by == "others":
+            assert rows == states[checkpoint], f"{what}: snapshot {i}"
     assert rows == states[-1], what
 
 

@@ -13,6 +13,10 @@ MIXED = "w, f, w, tag x, w, full, w, over a, w, compact, w, drop b, w"
 CHANGES = "w, f, w, w, w, full, w, w, full"
 # where rows show once they are compacted, a death between a commit's two snapshots hides them until the next one
 LATE = "w, f, w, full, tag x, w, over a, w, compact, w, drop b, w, full"
+# a compactor beside a writer that does not compact: changes are told once it has been there
+DEDICATED = "w, f, compact, w, w, full, w, full, w, f, compact"
+FULL = "w, f, full, w, w, full, w, full"
+WRITES = SMALL | {"write-only": True}
 
 KINDS = [
     Kind("fixed buckets", {**SMALL, "bucket": 2}, MIXED),
@@ -40,6 +44,32 @@ KINDS = [
     Kind("deletion vectors", SMALL | {"deletion-vectors.enabled": True}, LATE),
     Kind("deletion vectors and lookup", SMALL | {"deletion-vectors.enabled": True, "changelog-producer": "lookup"},
          CHANGES, changelog="lookup"),
+    Kind("lookup changelog, no wait", SMALL | {"changelog-producer": "lookup", "lookup-wait": False}, CHANGES,
+         changelog="lookup", told_by="the end"),
+    Kind("lookup changelog, partial update", SMALL | {"merge-engine": "partial-update", "changelog-producer": "lookup"},
+         CHANGES, fold=partial, deletes=False, changelog="lookup"),
+    Kind("lookup changelog, aggregation", SMALL | {
+        "merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "fields.w.aggregate-function": "max",
+        "changelog-producer": "lookup", "changelog-producer.row-deduplicate": True},
+        CHANGES, fold=added, deletes=False, changelog="lookup"),
+    Kind("full-compaction changelog, every third commit", SMALL | {
+        "changelog-producer": "full-compaction", "full-compaction.delta-commits": 3}, CHANGES,
+        changelog="full-compaction", told_by="the end"),
+    Kind("compactor, fixed buckets", {**WRITES, "bucket": 2}, DEDICATED),
+    Kind("compactor, lookup changelog", WRITES | {"changelog-producer": "lookup"}, DEDICATED, changelog="lookup",
+         told_by="others"),
+    Kind("compactor, full-compaction changelog", WRITES | {"changelog-producer": "full-compaction"}, FULL,
+         changelog="full-compaction", told_by="others"),
+    Kind("compactor, first row", WRITES | {"merge-engine": "first-row", "changelog-producer": "lookup"}, DEDICATED,
+         fold=first, deletes=False, changelog="lookup", told_by="others"),
+    Kind("compactor, deletion vectors and lookup", WRITES | {
+        "deletion-vectors.enabled": True, "changelog-producer": "lookup"}, DEDICATED, changelog="lookup",
+        told_by="others"),
+    Kind("compactor, dynamic buckets", {**WRITES, "bucket": -1, "dynamic-bucket.target-row-num": 3}, DEDICATED),
+    Kind("compactor, postponed", {**SMALL, "bucket": -2}, "w, f, compact, w, tag x, w, over a, w, compact, w, drop b, w",
+         reads={"postpone.merge-on-read": True}),
+    Kind("compactor, postponed, lookup changelog", {**SMALL, "bucket": -2, "changelog-producer": "lookup"}, DEDICATED,
+         changelog="lookup", told_by="others"),
     Kind("DELETE and UPDATE by key", SMALL, "w, w, delete, w, update, w, full, w"),
     Kind("append", {"manifest.merge-min-count": 4, "compaction.min.file-num": 3}, MIXED, key=()),
     Kind("append, expiry", {"manifest.merge-min-count": 4, "compaction.min.file-num": 3} | EXPIRES, MIXED, key=()),
@@ -57,6 +87,13 @@ KINDS = [
          "w, f, tag x, f, full, delete, f, over a, f", key=()),
     Kind("append, row tracking", {"row-tracking.enabled": True, "compaction.min.file-num": 3},
          "w, w, tag x, w, full, delete, w, over a, w", key=()),
+    Kind("append, sorted", {"deletion-vectors.enabled": True}, "w, w, sort, delete, w, tag x, sort, w, over a, w, sort",
+         key=()),
+    Kind("append, clustered", {"clustering.incremental": True, "clustering.columns": "v,k",
+                               "num-sorted-run.compaction-trigger": 2}, MIXED, key=()),
+    Kind("append, clustered buckets", {"clustering.incremental": True, "clustering.columns": "v", "bucket": 2,
+                                       "bucket-key": "k", "bucket-append-ordered": False,
+                                       "num-sorted-run.compaction-trigger": 2}, MIXED, key=()),
     Kind("append, columns apart", {**APART, "compaction.min.file-num": 3},
          "w, w, update, tag x, full, w, delete, w, compact, w, update, full", key=(), partitions=()),
     Kind("append, columns apart, new ids", {**APART, "compaction.min.file-num": 2,

@@ -22,10 +22,10 @@ HERE = Path(__file__).parent
 
 
 def race(
-    warehouse: str, name: str, commits: int, options: dict[str, str], writers: int = WRITERS, pause: float = 0.0
+    warehouse: str, name: str, commits: int, options: dict[str, str], writers: int = WRITERS, every: int = 0
 ) -> Table:
     script = HERE / "racing_writer.py"
-    args = [f"{k}={v}" for k, v in options.items()] + [f"pause={pause}"]
+    args = [f"{k}={v}" for k, v in options.items()] + [f"every={every}"]
     running = [
         subprocess.Popen([sys.executable, str(script), warehouse, name, str(n), str(commits), *args])
         for n in range(writers)
@@ -52,7 +52,7 @@ def compactors(
         assert p.stdout is not None and p.stdout.readline() == "ready\n"
     yield done
     for p in running:
-        out, _ = p.communicate(timeout=100)
+        out, _ = p.communicate(timeout=300)
         assert p.returncode == 0
         compacted, lost = out.split()
         done.append((int(compacted), int(lost)))
@@ -128,7 +128,7 @@ def test_eight_processes_and_a_compactor(tmp_path: Path, kind: str) -> None:
     """Nobody is in the way of the only compactor."""
     make(str(tmp_path), kind)
     with compactors(str(tmp_path), "d.t", 1) as done:
-        table = race(str(tmp_path), "d.t", 100, {}, 8, pause=0.5)
+        table = race(str(tmp_path), "d.t", 100, {}, 8, every=20)
     ((compacted, lost),) = done
     assert compacted > 2 and lost == 0
     table.maintain.compact(full=True)
@@ -142,10 +142,10 @@ def test_two_compactors_and_a_writer(tmp_path: Path, kind: str) -> None:
     """The loser gets a conflict, and its files are gone."""
     make(str(tmp_path), kind)
     with compactors(str(tmp_path), "d.t", 2) as done:
-        table = race(str(tmp_path), "d.t", 200, {}, 1, pause=0.1)
+        table = race(str(tmp_path), "d.t", 100, {}, 1, every=10)
     assert sum(compacted for compacted, _ in done) > 2
     table.maintain.compact(full=True)
-    check(table, 200, 1)
+    check(table, 100, 1)
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_eight_processes_and_a_compactor_on_s3(s3: tuple[str, dict[str, str]], k
     warehouse, options = s3[0] + f"-{kind}", s3[1]
     make(warehouse, kind, options)
     with compactors(warehouse, "d.t", 1, options) as done:
-        table = race(warehouse, "d.t", 100, options, 8, pause=0.5)
+        table = race(warehouse, "d.t", 100, options, 8, every=20)
     ((compacted, lost),) = done
     assert compacted > 0 and lost == 0
     check(table, 100, 8)

@@ -115,7 +115,7 @@ class Replay:
         if history.get("refused"):
             self.agreed += 1
             return
-        late = next((o["refused"] for o in history["ops"] if o["op"] == "write"), None) if history["ops"] else None
+        late = next((o.get("refused") for o in history["ops"] if o["op"] == "write"), None)
         first = history["ops"][0] if history["ops"] else {}
         if late is not None or "refused" in first:
             self.agreed += 1

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of one compaction in a process of its own.
 
-`python -m tests.table.memory_process make FOLDER OPTIONS BUDGET ROWS RUNS` writes a table of one bucket;
+`python -m tests.table.memory_process make FOLDER OPTIONS BUDGET ROWS RUNS` writes a table of one bucket (without a primary
+key where OPTIONS says `"primary-key": ""`);
 `... compact FOLDER OPTIONS BUDGET` compacts it in full with that budget and prints bytes as JSON: the peak resident set above
 what was there after the imports, and the most that Arrow had allocated. Pages of files that the kernel may drop at any
 moment count as well.
@@ -12,11 +13,13 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import shoal
+from shoal.table.table import Table
 
 SCHEMA = pa.schema(
     [pa.field("k", pa.int64(), False), ("a", pa.int64()), ("b", pa.float64()), ("s", pa.string()), ("t", pa.string())]
@@ -31,40 +34,51 @@ def _peak() -> int:
         return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
 
 
-def rows(keys: np.ndarray, rng: np.random.Generator) -> pa.RecordBatch:
+def letters(count: int) -> np.ndarray:
+    """Four letters: they compress to a quarter."""
+    return np.random.default_rng(5).integers(97, 101, count, dtype=np.uint8)
+
+
+def rows(keys: np.ndarray, rng: np.random.Generator, pool: np.ndarray) -> pa.RecordBatch:
     count = len(keys)
 
     def text(width: int) -> pa.Array:
-        letters = rng.integers(97, 101, count * width, dtype=np.uint8)  # four letters: it compresses
+        start = int(rng.integers(0, len(pool) - count * width))  # batches overlap, files hardly see it
         offsets = np.arange(count + 1, dtype=np.int32) * width
-        return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(letters))
+        return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(pool[start:]))
 
     columns = [pa.array(keys), pa.array(rng.integers(0, 1000, count)), pa.array(rng.random(count)), text(36), text(460)]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
+def created(lake: shoal.Lake, options: dict[str, str]) -> Table:
+    key = options.pop("primary-key", "k")
+    return lake.create_table("d.t", SCHEMA, primary_key=[key] if key else [], options=options)
+
+
+def add(w: Any, batch: pa.RecordBatch) -> None:
+    w.upsert(batch) if w.table.primary_key else w.append(batch)
+
+
 def make(folder: str, options: dict[str, str], budget: int, count: int, runs: int) -> None:
-    rng = np.random.default_rng(7)
-    table = shoal.open(folder, memory=budget).create_table(
-        "d.t", SCHEMA, primary_key=["k"],
-        options={"bucket": "1", "write-only": "true", "write-buffer-size": "2 gb", **options},
-    )  # fmt: skip
+    rng, pool = np.random.default_rng(7), letters(64 << 20)
+    table = created(shoal.open(folder, memory=budget), {"write-only": "true", "write-buffer-size": "2 gb", **options})
     each = count // runs
     for _ in range(runs):
         keys = np.sort(rng.choice(2 * count, each, replace=False))
         with table.write() as w:
             for at in range(0, each, _BATCH):
-                w.upsert(rows(keys[at : at + _BATCH], rng))
+                add(w, rows(keys[at : at + _BATCH], rng, pool))
             w.commit()
 
 
 def compact(folder: str, options: dict[str, str], budget: int) -> dict[str, int]:
     for module in ("pyarrow.compute", "pyarrow.parquet", "shoal.table.maintain", "shoal.table.scan"):
         importlib.import_module(module)
-    warm = shoal.open(f"{folder}-warm", memory=budget).create_table("d.t", SCHEMA, primary_key=["k"], options=options)
+    warm = created(shoal.open(f"{folder}-warm", memory=budget), options)
     for _ in range(2):  # what is imported late counts as code, not as memory of the compaction
         with warm.write() as w:
-            w.upsert(rows(np.arange(10), np.random.default_rng(1)))
+            add(w, rows(np.arange(10), np.random.default_rng(1), letters(10_000)))
             w.commit()
     warm.maintain.compact(full=True)
     table = shoal.open(folder, memory=budget).table("d.t")

@@ -263,3 +263,20 @@ def test_a_flush_tried_again_moves_a_key_once(monkeypatch: pytest.MonkeyPatch) -
 def failing(writer: RollingWriter) -> Any:
     writer.abort()
     raise StorageFailed("no room", hint="none")
+
+
+def test_a_key_that_moves_leaves_its_row_where_deletes_are_ignored() -> None:
+    """As in Java, whose filter of `ignore-delete` leaves out the deletes of rows that moved too (fuzz 21, t0013)."""
+    schema = pa.schema([("p", pa.string()), ("k", pa.int32()), ("v", pa.int32())])
+    table = memory_lake().create_table(
+        "d.t", schema, primary_key=["k"], partition_by=["p"], options={"bucket": "-1", "ignore-delete": "true"}
+    )
+    for p in "ab":
+        with table.write() as w:
+            w.upsert([{"p": p, "k": 1, "v": ord(p)}])
+            w.commit()
+    assert sorted(r["p"] for r in table.scan().to_arrow().to_pylist()) == ["a", "b"]
+    assert table.changes(1, 2).to_arrow().to_pylist() == [{"_VALUE_KIND": 2, "p": "b", "k": 1, "v": ord("b")}]
+    with table.write() as w, pytest.raises(BadRequest, match="1 keys are in two partitions"):  # as in Java
+        w.upsert([{"p": "b", "k": 1, "v": 3}])
+        w.flush()

@@ -29,6 +29,7 @@ def child(*arguments: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", CASES)
 def test_a_bucket_of_twenty_times_the_memory(name: str, tmp_path: Path) -> None:
     options, budget = json.dumps({"bucket": "1", **CASES[name]}), str(BUDGET)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shoal.doctor.debt import Limits
+from shoal.doctor.diagnose.pace import Pace, pace
 from shoal.doctor.flink import Job
 from shoal.doctor.model import Model, model
 from shoal.doctor.states import States
@@ -39,6 +40,11 @@ class Case:
         """The newest schema's options, defaults included."""
         schema = self.window.schema
         return Options({} if schema is None else dict(schema.options), strict=False)
+
+    @cached_property
+    def pace(self) -> Pace | None:
+        """The rhythm that the table has now."""
+        return pace(self.window, self.model.segments)
 
     @property
     def limits(self) -> Limits | None:

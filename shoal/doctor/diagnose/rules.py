@@ -9,51 +9,95 @@ likeliest root cause comes first among those of one severity.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from shoal.doctor.diagnose.buffer import overflow
+from shoal.doctor.diagnose import (
+    buckets,
+    buffer,
+    changelog,
+    compaction,
+    conflict,
+    expiry,
+    fanin,
+    held,
+    idle,
+    manifests,
+    partitions,
+    restart,
+    rhythm,
+    target,
+    visible,
+)
 from shoal.doctor.diagnose.case import Case
-from shoal.doctor.diagnose.conflict import conflict
-from shoal.doctor.diagnose.fanin import fan_in
-from shoal.doctor.diagnose.held import held
-from shoal.doctor.diagnose.idle import idle
-from shoal.doctor.diagnose.manifests import bloat
-from shoal.doctor.diagnose.restart import restart_loop
-from shoal.doctor.diagnose.target import too_small
-from shoal.doctor.diagnose.visible import lost_after_commit
-from shoal.doctor.finding import Finding, worst_first
+from shoal.doctor.finding import CONFIDENCES, Finding, worst_first
 
 Diagnose = Callable[[Case], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`id` and `name` as in every finding of it. `yields_to`: causes that explain it where they are found as well."""
+    """`id` and `name` as in every finding of it.
+
+    `yields_to`: causes that explain it where they are found as well, supported and at least as sure. `doubted_by`:
+    causes that make it superfluous where they are surer than it, but that it may stand beside when it is as sure.
+    """
 
     id: str
     name: str
     find: Diagnose
     yields_to: tuple[str, ...] = ()
+    doubted_by: tuple[str, ...] = ()
 
 
 def diagnose(case: Case, rules: Iterable[Diagnosis] | None = None) -> list[Finding]:
-    """The findings of all diagnoses: worst first, and what another finding explains after that one."""
+    """The findings of all diagnoses: worst first, the surer before the less sure, then in the order of the rules.
+
+    What another finding explains is told too, as info, with the id of that one in its evidence (`explained_by`).
+    """
     known = tuple(RULES if rules is None else rules)
-    found = {d.id: list(d.find(case)) for d in known}
-    there = {i for i, fs in found.items() if any(f.severity != "info" for f in fs)}
-    roots = [d for d in known if not there.intersection(d.yields_to)]
-    rest = [d for d in known if there.intersection(d.yields_to)]
-    return worst_first([f for d in (*roots, *rest) for f in found[d.id]])
+    found = [(d, f) for d in known for f in d.find(case)]
+    sure: dict[str, int] = {}
+    for d, f in found:
+        if f.severity != "info":
+            sure[d.id] = max(sure.get(d.id, -1), _sureness(f))
+    told = []
+    for d, f in found:
+        cause = next((c for c in d.yields_to if sure.get(c, -1) >= max(_sureness(f), _SUPPORTED)), None)
+        cause = cause or next((c for c in d.doubted_by if sure.get(c, -1) > _sureness(f)), None)
+        if cause is not None:
+            f = replace(f, severity="info", evidence={**f.evidence, "explained_by": cause})
+        told.append(f)
+    return worst_first(sorted(told, key=lambda f: -_sureness(f)))
 
 
+_SUPPORTED = CONFIDENCES.index("supported")
+
+
+def _sureness(finding: Finding) -> int:
+    return CONFIDENCES.index(finding.confidence)
+
+
+# What a single decision or mistake makes comes before what any busy table shows a little of, and both before what
+# follows from them. Numbers of a job that does not run say little about its table: debt steps back behind restarts.
 RULES: tuple[Diagnosis, ...] = (
-    Diagnosis("D9", "target or format too small", too_small),
-    Diagnosis("D10", "compaction conflict", conflict),
-    Diagnosis("D11", "manifest bloat", bloat),
-    Diagnosis("D12", "freshness lost after commit", lost_after_commit, ("D5", "D7", "D16")),
-    Diagnosis("D13", "buffer overflow", overflow),
-    Diagnosis("D14", "idle commits", idle),
-    Diagnosis("D15", "held by tag or branch", held),
-    Diagnosis("D16", "restart loops", restart_loop, ("D10",)),
-    Diagnosis("D17", "read fan-in", fan_in, ("D5", "D7", "D16")),
-)
+    Diagnosis("D16", restart.NAME, restart.restart_loop, yields_to=("D10",)),
+    Diagnosis("D10", conflict.NAME, conflict.conflict),
+    Diagnosis("D7", compaction.NOBODY, compaction.nobody),
+    Diagnosis("D8", partitions.NAME, partitions.late_rows),
+    Diagnosis("D4", buckets.SKEW, buckets.skewed),
+    Diagnosis("D9", target.NAME, target.too_small),
+    Diagnosis("D13", buffer.NAME, buffer.overflow),
+    Diagnosis("D14", idle.NAME, idle.idle),
+    Diagnosis("D15", held.NAME, held.held),
+    Diagnosis("D11", manifests.NAME, manifests.bloat),
+    Diagnosis("D12", visible.NAME, visible.lost_after_commit, yields_to=("D16", "D7")),
+    Diagnosis(
+        "D1", rhythm.NAME, rhythm.too_frequent, yields_to=("D16",),
+        doubted_by=("D2", "D3", "D4", "D5", "D6", "D7", "D8", "D14"),
+    ),
+    Diagnosis("D3", changelog.NAME, changelog.doubling),
+    Diagnosis("D2", buckets.MANY, buckets.too_many, yields_to=("D16",), doubted_by=("D4", "D8")),
+    Diagnosis("D6", expiry.NAME, expiry.behind, yields_to=("D7", "D16")),
+    Diagnosis("D17", fanin.NAME, fanin.fan_in, yields_to=("D16", "D7", "D4", "D8")),
+    Diagnosis("D5", compaction.STARVED, compaction.starved, yields_to=("D16", "D1", "D2", "D4", "D8")),
+)  # fmt: skip

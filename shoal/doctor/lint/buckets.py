@@ -24,7 +24,7 @@ _COMMITS = 20  # below that a table is too young to be judged by its size
     "L-09",
     "error",
     "several writers in dynamic buckets",
-    "≥ 2 users write one partition of a dynamic-bucket table†",
+    "≥ 2 users write one partition of a dynamic-bucket table at one time†",
     page=_PAGE,
     samples=True,
 )

@@ -103,7 +103,7 @@ def upkeep_off(subject: Subject) -> Iterator[Say]:
     "L-13",
     "warn",
     "two jobs compact one partition",
-    "several users rewrite files of one partition†",
+    "several users rewrite files of one partition at one time†",
     page=_PAGE,
     samples=True,
 )

@@ -368,8 +368,8 @@ def locks(subject: Subject) -> Iterator[Say]:
                 severity="info",
             )
         return
-    if subject.seen is not None and subject.on_objects and len(subject.seen.writers | subject.seen.compactors) > 1:
-        users = tuple(sorted(subject.seen.writers | subject.seen.compactors))
+    if subject.seen is not None and subject.on_objects and subject.seen.concurrent_users:
+        users = tuple(sorted(subject.seen.concurrent_users))
         yield Say(
             f"{len(users)} users commit to a table on {subject.around.store}: without a lock of the catalog one may "
             "lose its commit",

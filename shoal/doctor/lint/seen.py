@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from shoal.doctor.window import Holder, SnapshotFacts, Window
 
+_HEAD = 8 << 10  # a manifest without entries has less, whatever its format
 BATCH = 2**63 - 1  # the identifier of every batch commit
 
 
@@ -84,13 +85,26 @@ class Seen:
         return len({(self._user[s], self._identifier[s]) for s in self._snapshots(FLUSH) if s > last})
 
     def shared_partitions(self, kind: str) -> dict[str, frozenset[str]]:
-        """Partitions that several users wrote to (`flush`) or compacted (`rewrite`), with these users."""
+        """Partitions that several users wrote to (`flush`) or compacted (`rewrite`) at one time, with these users.
+
+        One after the other is no sharing: every batch job and every new start of a stream has a user of its own.
+        """
         pairs = self._flows(kind).group_by(["partition", "snapshot"]).aggregate([])
-        users: dict[str, set[str]] = {}
+        spans: dict[str, dict[str, tuple[int, int]]] = {}
         for partition, snapshot in zip(pairs["partition"].to_pylist(), pairs["snapshot"].to_pylist()):
-            if snapshot in self._user:
-                users.setdefault(partition, set()).add(self._user[snapshot])
-        return {p: frozenset(u) for p, u in sorted(users.items()) if len(u) > 1}
+            if (user := self._user.get(snapshot)) is not None:
+                users = spans.setdefault(partition, {})
+                first, last = users.get(user, (snapshot, snapshot))
+                users[user] = (min(first, snapshot), max(last, snapshot))
+        return {p: together for p, users in sorted(spans.items()) if (together := _together(users))}
+
+    @cached_property
+    def concurrent_users(self) -> frozenset[str]:
+        """Users whose commits lie between those of another one."""
+        spans: dict[str, tuple[int, int]] = {}
+        for s in self.steps:
+            spans[s.user] = (spans.get(s.user, (s.id, s.id))[0], s.id)
+        return _together(spans)
 
     # ---- sizes
 
@@ -148,9 +162,11 @@ class Seen:
 
     @property
     def bytes_per_entry(self) -> float | None:
-        """Manifest bytes per entry of the newest snapshot."""
+        """Manifest bytes per entry of the newest snapshot, without the heads of the files."""
         last = self.steps[-1] if self.steps else None
-        return last.manifests.bytes / last.entries if last is not None and last.entries else None
+        if last is None or not last.entries:
+            return None
+        return max(0, last.manifests.bytes - _HEAD * last.manifests.files) / last.entries
 
     # ---- readers
 
@@ -206,3 +222,16 @@ class Seen:
 
 def _median(values: Any) -> float | None:  # Any: an Arrow array of numbers
     return float(median(values.to_pylist())) if len(values) else None
+
+
+def _together(spans: Mapping[str, tuple[int, int]]) -> frozenset[str]:
+    """Those whose span (first and last snapshot) overlaps that of another one."""
+    rows = sorted(spans.items(), key=lambda row: row[1])
+    out: set[str] = set()
+    open_until, owner = -1, ""
+    for user, (first, last) in rows:
+        if first < open_until:
+            out |= {user, owner}
+        if last > open_until:
+            open_until, owner = last, user
+    return frozenset(out)

@@ -6,8 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.catalog.filesystem import Lake
+from shoal.clock import ManualClock
 from shoal.doctor.lint.sources import lint_table
 from shoal.doctor.lint.subject import Around
+from shoal.doctor.take import take
 from shoal.store.local import LocalStore
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -36,3 +38,33 @@ def test_no_option_of_the_golden_tables_is_called_wrong(golden):
                     odd[f"{database}.{table}"] = said
     assert odd == ODD
     assert count >= 212
+
+
+SEEN = {
+    "bucket_modes.pk_cross": {"L-49"},  # 20 or 30 rows a bucket
+    "bucket_modes.pk_dynamic": {"L-49"},
+    "bucket_modes.pk_dynamic_part": {"L-49"},
+    "bucket_modes.pk_rescaled": {"L-06"},  # one partition has its old buckets still
+    "bucket_modes.pk_rescaled_proc": {"L-06"},  # sys.rescale left the option as it was
+    "debt.ckpt_1s": {"L-25", "L-37"},  # 4 buckets of 4 kb; 1000 snapshots are kept of a year that is asked for
+    "debt.ckpt_1s_append": {"L-37"},
+    "debt.ckpt_3s": {"L-37"},
+    "debt.ckpt_6s": {"L-37"},
+    "maint.consumed": {"L-26", "L-28"},  # a consumer that reads no more
+}
+
+
+def test_what_snapshots_of_golden_tables_show(golden):
+    """Batch jobs that follow each other have users of their own: that is no second writer."""
+    clock = ManualClock(1_900_000_000_000)
+    odd = {}
+    for name in ("bucket_modes", "debt", "maint"):
+        lake = Lake(LocalStore(str(golden(name))))
+        for database in lake.databases():
+            for each in lake.tables(database):
+                table = lake.table(f"{database}.{each}")
+                window = take(table.metadata, name=each, clock=clock)
+                found = lint_table(table, around=Around(), window=window)
+                if said := {f.id for f in found if f.severity != "info"}:
+                    odd[f"{database}.{each}"] = said
+    assert odd == SEEN

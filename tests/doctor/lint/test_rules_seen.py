@@ -123,7 +123,7 @@ CASES = [
     ("L-09", "error", "bucket=-1", window(*writes(4, ("a", "b"))), window(*writes(4)), {}),
     ("L-10", "error", WRITE_ONLY, ALONE, DEDICATED, {}),
     ("L-10", "error", WRITE_ONLY, ALONE, window(*writes(3)), {}),
-    ("L-13", "warn", "bucket=1", window([step(1, "a", "COMPACT"), step(2, "b", "COMPACT")], [flow(1, "rewrite"), flow(2, "rewrite")]), INLINE, {}),
+    ("L-13", "warn", "bucket=1", window([step(1, "a", "COMPACT"), step(2, "b", "COMPACT"), step(3, "a", "COMPACT")], [flow(1, "rewrite"), flow(2, "rewrite"), flow(3, "rewrite")]), INLINE, {}),
     ("L-20", "error", f"changelog-producer=lookup; {WRITE_ONLY}", ALONE, DEDICATED, {}),
     ("L-21", "warn", "bucket=1", slow(400), ALONE, {}),
     ("L-22", "error", f"merge-engine=first-row; {WRITE_ONLY}", ALONE, DEDICATED, {}),
@@ -136,7 +136,7 @@ CASES = [
     ("L-28", "warn", "bucket=1", window(*writes(8), holders=consumer(-5)), window(*writes(8), holders=consumer(9)), {}),
     ("L-31", "info", "target-file-size=512 mb", ALONE, window(*writes(8, bytes=100 * MB)), {}),
     ("L-35", "warn", "snapshot.expire.limit=2", window([step(i, "w", k, identifier=i // 2) for i, k in enumerate(("APPEND", "COMPACT") * 4)], []), window(*writes(4)), {}),
-    ("L-36", "warn", "bucket=1", manifests(40_000), manifests(4_000), {}),
+    ("L-36", "warn", "bucket=1", manifests(40_000), manifests(30_000), {}),
     ("L-37", "warn", "snapshot.num-retained.max=20", ALONE, window([step(i, "w", "APPEND", every=600_000) for i in range(1, 9)], []), {}),
     ("L-40", "warn", "continuous.discovery-interval=20 s", ALONE, window([step(i, "w", "APPEND", every=60_000) for i in range(1, 9)], []), {}),
     ("L-41", "warn", "precommit-compact=true; changelog-producer=input", changelogs(2), changelogs(4), {}),
@@ -196,3 +196,14 @@ def test_the_interval_is_counted_on_checkpoints_not_on_snapshots():
     assert Seen(window(*writes(4))).interval_ms is None
     batch = [step(i, "w", "APPEND", identifier=2**63 - 1) for i in range(1, 20)]
     assert Seen(window(batch, [])).interval_ms is None and Seen(window(batch, [])).commits == 19
+
+
+def test_users_one_after_the_other_do_not_share():
+    """Every batch job has a user of its own."""
+    steps, flows = writes(4, ("a", "b", "c", "d"))
+    assert said("L-09", "bucket=-1", window(steps, flows)) == []
+    assert said("L-51", "bucket=1", window(steps, flows), store="oss") == []
+    # a batch job between two commits of a stream
+    steps, flows = [step(1, "s", "APPEND"), step(2, "b", "APPEND"), step(3, "s", "APPEND")], []
+    found = said("L-09", "bucket=-1", window(steps, [flow(i, "flush") for i in (1, 2, 3)]))
+    assert [f.evidence["users"] for f in found] == [("b", "s")]

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`table.maintain.rescale()`: partitions written again with another number of buckets, and the option set to it.
+
+First comes one OVERWRITE snapshot with the rows in their new buckets, then the schema with the new `bucket`. What lies
+between is a table that reads as before: each partition says how many buckets it has, and nobody writes to one by
+another number. Doing it again rewrites nothing then, and sets the option. Partitions that are not chosen keep their
+number until they are rescaled. Agrees with: RescaleAction, RescaleProcedure (2.0.0), which leave the option to ALTER
+TABLE and read without the rows that are not compacted yet. Invariant: whoever changes one of the partitions meanwhile
+makes it a `Conflict`, after which the table is as it was; rows stream through the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shoal.errors import BadRequest, NotFound, ShoalError
+from shoal.format.datafile import Entry
+from shoal.format.manifest import entries_of
+from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
+from shoal.options import check
+from shoal.table import alter as pure
+from shoal.table.buckets import UNAWARE
+from shoal.table.compact_choice import Choice
+from shoal.table.overwrite import Exactly
+from shoal.table.postpone_compact import one_compaction
+from shoal.table.postponed import POSTPONED
+from shoal.table.progress import Meter, Tell
+from shoal.table.row_kinds import INSERT
+from shoal.table.rows import unnamed
+from shoal.table.scan import Scan
+from shoal.table.schema_change import SetOption
+from shoal.table.selected import Selected
+from shoal.table.staged import BucketChanges, Committed
+from shoal.table.strict_mode import OPTION as LAST_SAFE
+from shoal.table.upkeep import Keeper
+from shoal.table.write import Write
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shoal.table.table import Table
+    from shoal.table.upkeep import Upkeep
+
+OPTION = "bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class RescaledPartition:
+    """A partition that is rescaled: how many buckets it had, and what is written again."""
+
+    partition: str
+    buckets: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """What a rescale did, or (`dry_run`) would do. `schema` is the id of the schema with the new option."""
+
+    table: str
+    buckets: int
+    planned: tuple[RescaledPartition, ...]
+    rows: int = 0
+    files_after: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+    snapshot: int | None = None
+    schema: int | None = None
+    others: int = 0
+    """Partitions that keep another number of buckets: they are read, and not written to before they are rescaled."""
+    dry_run: bool = False
+    upkeep: Upkeep | None = None
+
+    def __str__(self) -> str:
+        files, size = sum(p.files for p in self.planned), sum(p.bytes for p in self.planned)
+        what = f"{files:,} files ({size:,} bytes) of {len(self.planned):,} partitions"
+        said = []
+        if self.planned:
+            said.append(
+                f"would write {what} into {self.buckets:,} buckets each" if self.dry_run
+                else f"snapshot {self.snapshot}, {what} became {self.files_after:,} in {self.buckets:,} buckets each"
+            )  # fmt: skip
+        if self.schema is not None:
+            said.append(f"'{OPTION}' is {self.buckets} from schema {self.schema} on")
+        if self.others:
+            said.append(f"{self.others:,} other partitions keep another number of buckets until they are rescaled")
+        return f"{self.table}: " + ("; ".join(said) or f"nothing to rescale, there are {self.buckets:,} buckets")
+
+    def to_dict(self) -> dict[str, object]:
+        out = {n: getattr(self, n) for n in self.__slots__ if n not in ("planned", "upkeep")}
+        out["planned"] = [{n: getattr(p, n) for n in p.__slots__} for p in self.planned]
+        out["upkeep"] = None if self.upkeep is None else self.upkeep.to_dict()
+        return out
+
+
+def rescale(
+    table: Table, buckets: int | None, choice: Choice, *, dry_run: bool = False, progress: Tell | None = None
+) -> Rescaled:
+    """Write the chosen partitions again in so many buckets (the table's own number without any)."""
+    started = table.clock.monotonic()
+    check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
+    newest_schema = table.metadata.latest_schema_id()
+    if newest_schema is None:
+        raise NotFound(f"{table.name}: the table is gone", hint="create it again")
+    table = table.with_schema(table.metadata.schema(newest_schema))
+    count = _count(table, buckets)
+    newest = table.metadata.latest()
+    live = _real(table.metadata.live(newest))
+    chosen = choice.of(table, live) if newest is not None else live
+    if choice and not chosen.num_rows:
+        raise NotFound(
+            f"{table.name} has no files in the partitions that are named: there is nothing to rescale",
+            hint="leave partition and where out to rescale every partition",
+        )
+    work = {p: e for p, e in _by_partition(chosen).items() if any(x.total_buckets != count for x in e)}
+    others = {p for p, e in _by_partition(live).items() if p not in work and any(x.total_buckets != count for x in e)}
+    planned = tuple(_planned(table, p, e) for p, e in work.items())
+    sets = table.options.bucket not in (count, POSTPONED)
+    out = Rescaled(table.name, count, planned, others=len(others), dry_run=dry_run)
+    if dry_run:
+        return replace(out, schema=newest_schema + 1 if sets else None)
+    committed: Committed | None = None
+    if work:
+        assert newest is not None
+        committed, out = _rewritten(table, count, newest, work, out, progress)
+    if sets:
+        out = replace(out, schema=_set_option(table, count))
+    if committed is not None:
+        # as a compaction: the job beside write-only writers does their upkeep too
+        after = Keeper(table.with_options({"write-only": False})).after(committed, BATCH_IDENTIFIER)
+        out = replace(out, upkeep=after.upkeep)
+    return replace(out, seconds=table.clock.monotonic() - started)
+
+
+def _count(table: Table, buckets: int | None) -> int:
+    """The number of buckets that is wanted, if the table can have it."""
+    now = table.options.bucket
+    if now == UNAWARE:
+        what = "dynamic buckets" if table.primary_key else "no buckets"
+        raise BadRequest(
+            f"{table.name} has {what}: there is no number of them to change",
+            hint="fixed and dynamic buckets do not turn into each other; copy the rows to another table",
+        )
+    if buckets is None:
+        if now == POSTPONED:
+            raise BadRequest(f"{table.name} postpones buckets: say how many its partitions are to have")
+        return now
+    if buckets < 1:
+        raise BadRequest(f"{table.name}: {buckets} is no number of buckets", hint="at least one")
+    if now != POSTPONED:  # what the schema would not take is refused before anything is written
+        _next_schema(table, buckets)
+    return buckets
+
+
+def _next_schema(table: Table, count: int) -> None:
+    pure.apply(
+        table.schema, [SetOption(OPTION, str(count))], table=table.name, has_rows=True, time_ms=table.clock.now_ms()
+    )
+
+
+def _real(live: pa.Table) -> pa.Table:
+    """Without postponed rows: nobody has decided on their bucket yet."""
+    import pyarrow.compute as pc
+
+    return live.filter(pc.greater_equal(live.column("bucket"), 0)) if live.num_rows else live
+
+
+def _by_partition(live: pa.Table) -> dict[bytes, list[Entry]]:
+    out: dict[bytes, list[Entry]] = {}
+    for e in entries_of(live):
+        out.setdefault(e.partition, []).append(e)
+    return out
+
+
+def _planned(table: Table, partition: bytes, entries: Sequence[Entry]) -> RescaledPartition:
+    path = table.partition_path(partition).rstrip("/")
+    size = sum(e.file.file_size for e in entries)
+    return RescaledPartition(path, entries[0].total_buckets, len(entries), size)
+
+
+# ---- the rows
+
+
+def _rewritten(
+    table: Table, count: int, newest: Snapshot, work: dict[bytes, list[Entry]], out: Rescaled, tell: Tell | None
+) -> tuple[Committed, Rescaled]:
+    """One snapshot in which the partitions have their rows in so many buckets."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    source = table.with_schema(table.schema)
+    # who changes one of the partitions from here on makes the commit a conflict; compaction is part of the work, as
+    # rows may show once they are compacted only
+    options = {**table.schema.options, OPTION: str(count), "write-only": "false", LAST_SAFE: str(newest.id)}
+    target = table.with_schema(replace(table.schema, options=options))
+    source.memory = target.memory = max(1 << 20, table.memory // 2)
+    live = _real(table.metadata.live(newest))
+    meter = Meter([[e.file for e in entries] for entries in work.values()], table.clock.monotonic, tell)
+    meter.told()
+    rows = 0
+    with Write(target, ignore_previous=True) as w:
+        for i, partition in enumerate(work):
+            here = live.filter(pc.equal(live.column("partition"), pa.scalar(partition, pa.binary())))
+            for batch in _rows(source, newest, here):
+                w.replay(batch, pa.array(np.full(batch.num_rows, INSERT, np.int8)))
+                rows += batch.num_rows
+            meter.ended(i)
+            meter.told()
+        made = w.prepare(wait=True, compact="full" if target.compacted_only else None)
+        try:
+            made = replace(made, changes=tuple(_as_new(target, c) for c in made.changes))
+        except BaseException:
+            w.abort(made)
+            raise
+        committed = w.committer.overwrite(made, BATCH_IDENTIFIER, chosen=Exactly(work))
+    files = [f for c in made.changes for f in c.new_files]
+    size = sum(f.file_size for f in files)
+    done = replace(out, rows=rows, files_after=len(files), bytes_written=size, snapshot=committed.snapshots[-1])
+    return committed, done
+
+
+def _rows(source: Table, snapshot: Snapshot, entries: pa.Table) -> Iterator[pa.RecordBatch]:
+    """The rows of these files as writers hold them, those too that no compaction has shown yet."""
+    scan = Scan(source, selected=Selected(snapshot, entries, levels=0))
+    dropped = scan.plan().dropped
+    if dropped:
+        raise BadRequest(
+            f"{source.name}: its options leave files out of reads ({', '.join(dropped)}), whose rows would be lost",
+            hint="take these options away, and rescale then",
+        )
+    for batch in scan.to_batches():
+        if batch.num_rows:
+            yield unnamed(batch)
+
+
+def _as_new(table: Table, c: BucketChanges) -> BucketChanges:
+    """What became of the rows of a bucket, as new files: one snapshot, not two, between which rows might not show."""
+    one = one_compaction(table, c)
+    assert not one.compact_before, "a writer that overwrites knows no files of before"
+    return BucketChanges(
+        c.partition, c.bucket, c.total_buckets, one.compact_after, changelog_files=one.compact_changelog,
+        new_indexes=one.compact_new_indexes, deleted_indexes=one.compact_deleted_indexes,
+    )  # fmt: skip
+
+
+# ---- the option
+
+
+def _set_option(table: Table, count: int) -> int:
+    """The id of the schema in which the table has so many buckets."""
+    try:
+        return table.alter(options={OPTION: str(count)}).schema.id
+    except ShoalError as err:
+        raise type(err)(
+            f"{err.message}; the partitions of {table.name} have {count} buckets now, the option '{OPTION}' says "
+            f"{table.options.bucket} still",
+            hint=f"rescale to {count} again: it only sets the option",
+        ) from err
