@@ -134,9 +134,10 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What a tag or branch keeps of data files that no retained snapshot of the table reaches.
+    """What a tag or branch keeps of the table's data files that no retained snapshot reaches any more.
 
-    `holds` overlaps with other pins; `alone` is what no other one keeps: what goes when this one goes.
+    `holds` overlaps with other pins; `alone` is what no other one keeps: what goes when this one goes. `own` are files
+    that a branch wrote itself: it is a table of its own, and they are its data.
     """
 
     kind: Literal["tag", "branch"]
@@ -144,6 +145,7 @@ class Pin:
     snapshot: int
     holds: Count
     alone: Count
+    own: Count = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from shoal.doctor.diagnose.case import case as case_of
 from shoal.doctor.flink import Job
 from shoal.doctor.take import take
 from shoal.store.memory import MemoryStore
+from shoal.table import consumers
 from shoal.table.table import Table
 from shoal.table.write import Write
 
@@ -296,9 +297,10 @@ def vectors_that_wait(p: Plan) -> World:
 
 
 def full_compaction_each_time(p: Plan) -> World:
-    """A changelog by full compaction, at each checkpoint."""
+    """A changelog by full compaction, at each checkpoint, and a stream that reads it."""
     options = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1"}
-    return grow(world(p, options), min(p.checkpoints, 40))
+    w = world(p, options)
+    return grow(w, min(p.checkpoints, 40), after=lambda i: consumers.save(w.table.store, "reader", i))
 
 
 # ---- D13: buffer overflow --------------------------------------------------------------------------------

@@ -176,9 +176,9 @@ def _written(case: Case, limits: Limits) -> dict[tuple[str, int], list[int]]:
     """Snapshots that wrote several files at once, or files that are large enough, by bucket."""
     flows = case.window.flows
     classes = (REWRITE,) if limits.primary_key else (REWRITE, FLUSH)
-    files, size = ints(flows, "files"), ints(flows, "bytes")
+    files, largest = ints(flows, "files"), ints(flows, "largest")
     chosen = class_is(flows, *classes) & (files > 0)
-    chosen &= (files > 1) if limits.primary_key else (size >= files * limits.small_size)
+    chosen &= (files > 1) if limits.primary_key else (largest >= limits.small_size)
     rows = flows.filter(chosen).select(["snapshot", "partition", "bucket"]).to_pydict()
     out: dict[tuple[str, int], list[int]] = {}
     for snapshot, partition, bucket in zip(*rows.values()):
