@@ -8,6 +8,7 @@ from argparse import Namespace
 
 from shoal.cli.doctor_history import HISTORY_COMMANDS
 from shoal.cli.doctor_lint import LINT
+from shoal.cli.doctor_timeline import TIMELINE
 from shoal.cli.output import has_colour, show_json, width
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_table
@@ -54,4 +55,5 @@ COMMANDS = (
     ),
     *HISTORY_COMMANDS,
     LINT,
+    TIMELINE,
 )  # fmt: skip

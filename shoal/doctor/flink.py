@@ -19,12 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from shoal.clock import Clock
 from shoal.errors import BadRequest, Corrupt, NotFound, StorageFailed
 
 Status = Literal["COMPLETED", "FAILED", "IN_PROGRESS"]
 TIMEOUT_S = 10
 # Flink's default of `web.checkpoints.history`: rows that one answer holds.
 HISTORY = 10
+_POLL_S, _LEAST_POLL_S = 10.0, 0.5  # between two polls
 
 
 class Answers(Protocol):
@@ -143,8 +145,21 @@ class Job:
 
     @property
     def missed(self) -> int:
-        """Checkpoints that Flink counted and nobody saw."""
-        return max(0, self.counts.get("total", 0) - len(self.checkpoints))
+        """Checkpoints that began and that nobody saw: ids that are left out, and those before the first one."""
+        ids = [c.id for c in self.checkpoints]
+        span = ids[-1] - ids[0] + 1 if ids else 0
+        # A job that starts afresh counts from 1; one that was restored goes on from an id that is not told.
+        before = ids[0] - 1 if ids and not self.counts.get("restored") else max(0, self._total - span)
+        return min(max(0, self._total - len(ids)), before + span - len(ids))
+
+    @property
+    def not_begun(self) -> int:
+        """Checkpoints that Flink counts as failed but never gave an id, as while its tasks were still starting."""
+        return min(max(0, self._total - len(self.checkpoints) - self.missed), self.counts.get("failed", 0))
+
+    @property
+    def _total(self) -> int:
+        return self.counts.get("total", 0)
 
     def metric(self, name: str, table: str | None = None) -> list[float]:
         """The values of a Paimon metric over all subtasks, of one table or of all."""
@@ -281,6 +296,17 @@ class LiveJob:
         if not wanted:
             return []
         return self._answers.get(f"{path}?get={urllib.parse.quote(','.join(wanted))}")
+
+
+def follow(live: LiveJob, *, clock: Clock, for_s: float = 0.0) -> Job:
+    """Poll for so long, often enough that no checkpoint is forgotten between two polls; at least once."""
+    end = clock.monotonic() + for_s
+    job = live.poll()
+    while (left := end - clock.monotonic()) > 0:
+        interval = (job.config.interval_ms or 10_000) / 1000
+        clock.sleep(min(left, _POLL_S, max(_LEAST_POLL_S, interval * HISTORY / 2)))
+        job = live.poll()
+    return job
 
 
 def _chosen(answers: Answers, job: str | None, table: str | None) -> str:

@@ -108,7 +108,7 @@ def segments(window: Window, *, shortest: int = SHORTEST) -> Segments:
     cuts: set[int] = set()
     for name, values in signals.items():
         known = np.flatnonzero(np.isfinite(values))
-        found = _felt(values[known], change_points(np.log1p(values[known]), shortest=shortest))
+        found = felt(values[known], change_points(np.log1p(values[known]), shortest=shortest))
         edges = [0, *found, len(known)]
         medians = [float(np.median(values[known[a:b]])) if b > a else 0.0 for a, b in pairwise(edges)]
         for k, cut in enumerate(found):
@@ -121,8 +121,8 @@ def segments(window: Window, *, shortest: int = SHORTEST) -> Segments:
     return Segments(user, is_streaming(mine), cut_up, tuple(changes))
 
 
-def _felt(values: Floats, cuts: list[int]) -> list[int]:
-    """The cuts between medians that differ by a tenth: a drift that can be told is not yet another rhythm."""
+def felt(values: Floats, cuts: list[int], *, least: float = _FELT) -> list[int]:
+    """The cuts between medians that differ by a tenth or by `least`: a drift is not yet another rhythm."""
     import numpy as np
 
     while cuts:
@@ -130,7 +130,7 @@ def _felt(values: Floats, cuts: list[int]) -> list[int]:
         medians = np.log1p(np.array([np.median(values[a:b]) for a, b in pairwise(edges)]))
         steps = np.abs(np.diff(medians))
         weakest = int(np.argmin(steps))
-        if steps[weakest] >= math.log(_FELT):
+        if steps[weakest] >= math.log(least):
             break
         cuts = cuts[:weakest] + cuts[weakest + 1 :]
     return cuts

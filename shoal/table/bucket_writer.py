@@ -204,7 +204,9 @@ class BucketWriter:
         if not self._staged:
             return None
         if self._marked and self._vectors is not None:
-            self._pending.compact_new_indexes += write_vectors(self.table, self.partition, self.bucket, self._vectors)
+            new = write_vectors(self.table, self.partition, self.bucket, self._vectors)
+            # it has the marks of a commit that came to nothing too; a state that was kept may name that one's file
+            self._pending.compact_new_indexes = list(new)
             self._marked = False
         self.compactions = []
         return self._pending.drain(self.partition, self.bucket, self.total_buckets)

@@ -104,6 +104,7 @@ class Write:
         merges = bool(table.primary_key) and size is not None
         self._local = LocalMerge(table, size, self._buffer.add) if merges and size is not None else None
         self._writers: dict[Place, AnyBucketWriter] = {}
+        self._lost = False  # a commit failed, and nobody has written its rows again
         self._touched: set[Place] = set()
         self._modified: dict[Place, int] = {}
         self._live: pa.Table | None = None
@@ -208,12 +209,14 @@ class Write:
             rows = conform(self._with_kind_field(batch, kind), table.schema, table.name, needed)
             rows = self._kinds.applied(rows, kind)
             if rows.num_rows:
+                self._lost = False
                 self._local.add(rows) if self._local else self._buffer.add(rows)
 
     def replay(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
         """Rows as files hold them, a kind for each: they were checked when they came."""
         rows = self._kinds.applied(rows, kinds)
         if rows.num_rows:
+            self._lost = False
             self._buffer.add(rows)
 
     def _with_kind_field(self, batch: pa.RecordBatch, kind: int | pa.Array) -> pa.RecordBatch:
@@ -344,14 +347,28 @@ class Write:
         batch commit, which also waits for the compaction it causes. `watermark` is in epoch milliseconds, `properties`
         go into the snapshot, `compact` and `wait` are those of `prepare`. `force_snapshot` makes a snapshot even where
         nothing changed.
+
+        An error before the snapshot is made (a data file that cannot be written) leaves all rows with this writer:
+        commit again. One while it is made (`Conflict`, `StorageFailed`) leaves none: write the rows again; a commit
+        without them is refused. The error's hint says which. `CommitUnknown` asks for the same commit again.
         """
         if self._unclear is not None:
             return self._again(checkpoint)
         if checkpoint is not None and self._is_replay(checkpoint):
             self._drop()
             return Committed(replayed=True)
+        if self._lost:
+            raise BadRequest(
+                f"{self.table.name}: the last commit failed, its rows are gone from this writer, nothing was written "
+                "since",
+                hint="write everything since the last good commit again, then commit",
+            )
         full = self._full.due(checkpoint)
-        staged = self._prepare("every" if full else compact, wait or checkpoint is None, watermark, properties)
+        try:
+            staged = self._prepare("every" if full else compact, wait or checkpoint is None, watermark, properties)
+        except ShoalError as err:
+            err.hint = err.hint or "the rows are still with this writer: commit again"
+            raise
         identifier = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         try:
             forced = force_snapshot or self._forced(identifier)
@@ -359,8 +376,10 @@ class Write:
         except CommitUnknown:
             self._unclear = (staged, identifier)
             raise
-        except ShoalError:
+        except ShoalError as err:
             self._forget()
+            self._lost = bool(staged.changes)
+            err.hint = err.hint or "nothing was committed: write everything since the last good commit again"
             raise
         self._after(committed, checkpoint)
         committed = self._compacted_again(staged, committed, identifier)

@@ -19,7 +19,7 @@ import pytest
 
 import shoal
 from shoal.doctor.checkpoints import bursts, join, restarts, rhythm_ms, writers_of
-from shoal.doctor.flink import LiveJob, Rest, checkpoints_of, saved_job
+from shoal.doctor.flink import Checkpoint, Job, LiveJob, Rest, checkpoints_of, saved_job
 from shoal.doctor.window import NOTHING, SnapshotFacts
 
 DATA = Path(__file__).parent / "data"
@@ -65,6 +65,25 @@ def test_a_saved_job(sample: Path) -> None:
 def test_the_last_answer_alone_says_what_it_missed(sample: Path) -> None:
     seen = checkpoints_of([json.loads((sample / "checkpoints-12.json").read_text())])
     assert [c.id for c in seen] == list(range(3, 13))
+
+
+@pytest.mark.parametrize(
+    ("ids", "counts", "missed", "not_begun"),
+    [
+        # seen live: triggers that failed while tasks were starting are counted and have no id
+        (range(1, 40), {"total": 46, "failed": 7, "restored": 0}, 0, 7),
+        (range(20, 40), {"total": 46, "failed": 7, "restored": 0}, 19, 7),
+        ([1, 2, 3, 7, 8], {"total": 8, "failed": 0, "restored": 0}, 3, 0),
+        (range(101, 111), {"total": 10, "failed": 0, "restored": 1}, 0, 0),
+        (range(111, 121), {"total": 20, "failed": 0, "restored": 1}, 10, 0),
+        ([], {"total": 4, "failed": 1, "restored": 0}, 4, 0),
+        ([], {}, 0, 0),
+    ],
+)
+def test_what_was_missed(ids: Any, counts: dict[str, int], missed: int, not_begun: int) -> None:
+    seen = tuple(Checkpoint(i, "COMPLETED", i, i, 0, 0) for i in ids)
+    job = Job("x", counts=counts, checkpoints=seen)
+    assert (job.missed, job.not_begun) == (missed, not_begun)
 
 
 def test_each_checkpoint_has_its_snapshots(sample: Path) -> None:
