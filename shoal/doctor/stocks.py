@@ -480,7 +480,7 @@ def sustainability(states: States, limits: Limits, found: Cycles) -> Sustainabil
     counted = whole | starved
     if not counted.any() or not len(states.steps):
         return None
-    begin = states.times_ms[np.maximum(first, 0)]
+    begin = states.times_ms[np.clip(first, 0, len(states.steps) - 1)]  # of buckets that count
     minutes = (states.times_ms[np.maximum(last, 0)] - begin) / 60_000
     counted &= minutes > 0
     inside = counted[moves.bucket] & (moves.at > first[moves.bucket]) & (moves.at <= last[moves.bucket])

@@ -43,7 +43,7 @@ _SIGMA = 6.0
 def too_many(case: Case) -> Iterable[Finding]:
     """D2, when most of what a commit makes comes from buckets that its bytes don't need."""
     pace, limits = case.pace, case.limits
-    if pace is None or limits is None or case.states is None or not pace.settled:
+    if pace is None or limits is None or case.states is None or not pace.telling:
         return
     if pace.flush_bytes >= SMALL * limits.target_size or pace.buckets < 2:
         return
@@ -151,7 +151,7 @@ def skewed(case: Case) -> Iterable[Finding]:
     import numpy as np
 
     pace = case.pace
-    if pace is None or not pace.settled or not fixed_buckets(case):
+    if pace is None or not pace.telling or not fixed_buckets(case):
         return
     found = _arrivals(case, pace)
     if found is None or found.total < 2 or found.rows.sum() < _ROWS:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.doctor.diagnose.case import Case
-from shoal.doctor.diagnose.pace import ENOUGH
 from shoal.doctor.finding import Evidence, Finding, Severity
 from shoal.doctor.report import size_text
 from shoal.doctor.stocks import retention
@@ -26,7 +25,7 @@ def doubling(case: Case) -> Iterable[Finding]:
     """D3, when changelog files keep up with new files and no reader of them is found."""
     pace = case.pace
     producer = str(case.options.get("changelog-producer"))
-    if pace is None or producer == "none" or pace.commits < ENOUGH or not pace.changelog or readers(case):
+    if pace is None or producer == "none" or not pace.telling or not pace.changelog or readers(case):
         return
     ratio = pace.changelog / pace.flushed
     if ratio < _SOME:

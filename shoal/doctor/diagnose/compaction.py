@@ -16,6 +16,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
+from shoal.doctor.cycles import checkpoint_ends
 from shoal.doctor.debt import Limits, in_tree
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.diagnose.pace import ENOUGH, Pace
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 STARVED, NOBODY = "compaction starved", "write-only and nobody compacts"
 _KEEPING_UP = 2  # runs above the trigger that a bucket reaches while compaction keeps up
 _WAITED = 0.2  # of the drains, that found the writer waiting
-_FEW = 5  # drains that a crest is told from
+_HIGH = 0.25  # of the checkpoints, that found a bucket above what keeping up allows
+_ASKED = 200  # buckets that are asked one by one, those that rose highest
+_FEW, _ENOUGH_DRAINS = 3, 10  # drains that a crest is told from; so many that only the newer half is asked
 _PAUSES = 3.0  # times its usual pause: then a compacting job has stopped
 
 
@@ -44,6 +47,8 @@ class _Crests:
     runs: NDArray[np.int64]
     undrained: NDArray[np.int64]  # buckets above the stop trigger that were never drained
     worst: int  # the bucket that rose highest
+    highest: int  # its runs then
+    above: float  # share of the checkpoints that found a bucket above what keeping up allows
 
     def share_above(self, runs: int) -> float:
         return float((self.runs > runs).mean()) if len(self.runs) else 0.0
@@ -54,7 +59,7 @@ def starved(case: Case) -> Iterable[Finding]:
     import numpy as np
 
     pace, limits, states = case.pace, case.limits, case.states
-    if pace is None or limits is None or states is None or not limits.primary_key or not pace.settled:
+    if pace is None or limits is None or states is None or not limits.primary_key or not pace.telling:
         return
     if not compactors(case.window) and limits.write_only:
         return  # D7
@@ -62,12 +67,14 @@ def starved(case: Case) -> Iterable[Finding]:
     inline = not limits.write_only
     c, p = limits.compaction_trigger, limits.stop_trigger
     middle = float(np.median(crests.runs)) if len(crests.runs) >= _FEW else None
+    # Where drains are too rare to tell, how high buckets stand for how long.
+    high = crests.highest if middle is None else middle
     stalled = [b.stall for b in case.model.buckets if b.stall is not None and b.stall.stalled]
     waited = crests.share_above(max(p, c + _KEEPING_UP)) if len(crests.runs) >= _FEW else 0.0
     rho, trends = case.model.sustainability, case.model.trends
     unpaid = rho is not None and not rho.pays
     rises = unpaid and any(n in trends and trends[n].rising for n in ("merge_debt", "crests"))
-    late = inline and middle is not None and middle >= max(c + 2 * _KEEPING_UP, 2 * c)
+    late = inline and high >= max(c + 2 * _KEEPING_UP, 2 * c) and crests.above >= _HIGH
     signs = {
         "writers wait": inline and (bool(stalled) or waited >= _WAITED),
         "never compacted": inline and len(crests.undrained) > 0,
@@ -80,7 +87,8 @@ def starved(case: Case) -> Iterable[Finding]:
     busy = [] if case.job is None else case.job.metric("compactionThreadBusy")
     end = states.end
     evidence: dict[str, Evidence] = {
-        "signs": tuple(found), "crest_runs_median": middle, "crest_runs_most": int(crests.runs.max(initial=0)),
+        "signs": tuple(found), "crest_runs_median": middle, "most_runs": crests.highest,
+        "share_of_time_above_the_trigger": round(crests.above, 3),
         "runs_now_most": int(end["runs"].max(initial=0)), "compaction_trigger": c, "stop_trigger": p,
         "drains_that_found_the_writer_waiting": round(waited, 3), "buckets_stalled": len(stalled),
         "buckets_never_drained": len(crests.undrained),
@@ -91,13 +99,13 @@ def starved(case: Case) -> Iterable[Finding]:
     }  # fmt: skip
     yield Finding(
         "D5", STARVED, "warn", "supported", _where(states, crests.worst), evidence,
-        _starved_says(crests, limits, middle, waited, len(stalled)), _starved_change(case, inline),
+        _starved_says(crests, limits, high, waited, len(stalled)), _starved_change(case, inline),
         _starved_effect(case, limits), (pace.first, pace.last),
     )  # fmt: skip
 
 
 def _crests(case: Case, pace: Pace, limits: Limits, states: States) -> _Crests:
-    """The crests of the second half of the present pace, in buckets that get new files."""
+    """The crests of the present pace, of its second half where that has enough of them."""
     import numpy as np
 
     moves, found = states.moves, case.model.cycles
@@ -106,7 +114,9 @@ def _crests(case: Case, pace: Pace, limits: Limits, states: States) -> _Crests:
     half = (int(begin) + int(end)) // 2
     treed = in_tree(states, limits)
     drain = np.zeros(len(moves), np.bool_) if found is None else found.drain
-    chosen = drain & (moves.at >= half) & treed[moves.bucket]
+    mine = drain & (moves.at >= begin) & treed[moves.bucket]
+    newer = mine & (moves.at >= half)
+    chosen = newer if newer.sum() >= _ENOUGH_DRAINS else mine
     flushes = (moves.at >= begin) & (moves.done["flush"] > 0)
     commits = np.bincount(moves.bucket[flushes], minlength=states.count)
     drained = np.bincount(moves.bucket[drain], minlength=states.count) > 0
@@ -114,9 +124,16 @@ def _crests(case: Case, pace: Pace, limits: Limits, states: States) -> _Crests:
     bound = max(limits.stop_trigger, limits.compaction_trigger + _KEEPING_UP)
     undrained = np.flatnonzero(treed & ~drained & (commits >= ENOUGH) & (runs > bound))
     crest = moves.before["runs"][chosen]
-    highest = runs.copy()
-    np.maximum.at(highest, moves.bucket[chosen], crest)
-    return _Crests(crest, undrained, int(highest.argmax()) if len(highest) else 0)
+    active = np.flatnonzero(treed & (commits > 0))
+    _, most = states.over_time("runs")
+    worst = int(active[most[active].argmax()]) if len(active) else 0
+    ends = checkpoint_ends(states)
+    ends = ends[ends >= begin]
+    asked = active[np.argsort(-most[active], kind="stable")][:_ASKED]
+    allowed = limits.compaction_trigger + _KEEPING_UP
+    above = [float((states.series(b, "runs")[ends] > allowed).mean()) for b in asked.tolist()] if len(ends) else []
+    share = sum(above) / len(active) if len(active) else 0.0
+    return _Crests(crest, undrained, worst, int(most[active].max(initial=0)), share)
 
 
 def _where(states: States, bucket: int) -> dict[str, str | int]:
@@ -126,17 +143,15 @@ def _where(states: States, bucket: int) -> dict[str, str | int]:
     return {"partition": partition, "bucket": int(states.number[bucket]), "kind": "COMPACT"}
 
 
-def _starved_says(crests: _Crests, limits: Limits, middle: float | None, waited: float, stalled: int) -> str:
+def _starved_says(crests: _Crests, limits: Limits, high: float, waited: float, stalled: int) -> str:
     c, p = limits.compaction_trigger, limits.stop_trigger
-    parts = []
-    if middle is not None:
-        parts.append(f"buckets rise to {middle:,.0f} runs before they are compacted (trigger {c}, stop {p})")
+    parts = [f"buckets rise to {high:,.0f} runs before they are compacted (trigger {c}, stop {p})"]
     if stalled or waited >= _WAITED:
         parts.append(f"{waited:.0%} of the compactions found the writer waiting" if not stalled else
                      f"{stalled} buckets make the writer wait now")  # fmt: skip
     if len(crests.undrained):
         parts.append(f"{len(crests.undrained)} buckets above {p} runs were never compacted")
-    return f"Compaction does not keep up: {'; '.join(parts) or 'the debt rises from cycle to cycle'}."
+    return f"Compaction does not keep up: {'; '.join(parts)}."
 
 
 def _starved_change(case: Case, inline: bool) -> tuple[str, ...]:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 # Stretches whose intervals differ by less are of one clock: checkpoints are seldom on the dot.
 _SAME_CLOCK = 1.25
-# Commits from which on a rhythm is one: as many as a stretch needs.
-ENOUGH = 20
+# Commits from which on a rhythm is one: as many as a stretch needs. A table that lived as long, but keeps fewer, shows
+# enough with the second: the ten snapshots that Paimon keeps at least are five commits with their compactions.
+ENOUGH, _OF_MANY = 20, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Pace:
     rewritten: float
     changelog: float
     metadata: float  # with one LATEST hint a snapshot
+    lived: float  # commits of the table's whole life, these among them
     partitions: float  # that get a new file
     buckets: float  # that get a new file, in the partition where these are most; median
 
@@ -53,6 +55,11 @@ class Pace:
     def settled(self) -> bool:
         """Whether it is long enough to be a rhythm."""
         return self.commits >= ENOUGH
+
+    @property
+    def telling(self) -> bool:
+        """Whether it is long enough for what each commit shows alike: a table just made is not judged."""
+        return self.settled or (self.commits >= _OF_MANY and self.lived >= ENOUGH)
 
     def objects_with(self, *, buckets: float) -> float:
         """Objects a commit of one partition, as it is (`buckets` = 1) or with its files divided by `buckets`."""
@@ -115,7 +122,7 @@ def pace(window: Window, cut: Segments) -> Pace | None:
     return Pace(
         first, last, commits, interval, cut.streaming, median_each(ints(flows, "bytes"), files, flushes),
         median_each(ints(flows, "rows"), files, flushes), a_commit(FLUSH), a_commit(REWRITE), a_commit(CHANGELOG),
-        metadata / commits, partitions, buckets,
+        metadata / commits, steps[-1].id * commits / len(steps), partitions, buckets,
     )  # fmt: skip
 
 

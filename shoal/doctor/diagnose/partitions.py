@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from shoal.doctor.diagnose.case import Case
-from shoal.doctor.diagnose.pace import ENOUGH, Pace, median_each, partition_codes
+from shoal.doctor.diagnose.pace import Pace, median_each, partition_codes
 from shoal.doctor.finding import Evidence, Finding, Severity
 from shoal.doctor.states import class_is, ints
 from shoal.doctor.window import FLUSH
@@ -28,6 +28,7 @@ NAME = "late partitions"
 _MOST, _SOME = 0.5, 0.25  # of the new files, in late partitions
 _FEW = 0.2  # rows of a late file for one of a file that came in time
 _MAIN = 0.5  # of a commit's rows
+_SEVERAL = 1.5  # late partitions a commit: the one before the main one alone is the change of day
 _DATE = re.compile(r"(19|20)\d\d([-/.]?(0[1-9]|1[0-2]))([-/.]?([0-2]\d|3[01]))?([ T_-]?\d\d(:?\d\d)*)?")
 _NAMED = 5
 
@@ -39,6 +40,7 @@ class _Late:
     late: NDArray[np.bool_]
     fresh: NDArray[np.bool_]
     commits: int  # with late files
+    each_commit: float  # late partitions in a commit that has late files
     partitions: tuple[str, ...]  # late ones, those with the most files first
     key: str
 
@@ -46,7 +48,7 @@ class _Late:
 def late_rows(case: Case) -> Iterable[Finding]:
     """D8, when most new files are small ones in partitions older than the one that is being filled."""
     pace, schema = case.pace, case.window.schema
-    if pace is None or schema is None or not schema.partition_keys or pace.commits < ENOUGH:
+    if pace is None or schema is None or not schema.partition_keys or not pace.telling:
         return
     found = _late(case, pace, schema.partition_keys)
     if found is None:
@@ -58,13 +60,14 @@ def late_rows(case: Case) -> Iterable[Finding]:
     each, usual = median_each(rows, files, found.late), median_each(rows, files, found.fresh)
     if share < _SOME or each > _FEW * usual or found.commits < pace.commits / 2:
         return
-    severity: Severity = "warn" if share >= _MOST else "info"
+    severity: Severity = "warn" if share >= _MOST and found.each_commit >= _SEVERAL else "info"
     row_share = int(rows[found.late].sum()) / max(int(rows[found.late | found.fresh].sum()), 1)
     evidence: dict[str, Evidence] = {
         "late_share_of_files": round(share, 3), "late_share_of_rows": round(row_share, 4), "late_rows_per_file": each,
         "rows_per_file_in_time": usual, "late_partitions": len(found.partitions),
         "commits_with_late_files": found.commits,
         "commits": pace.commits, "partitions_per_commit": round(pace.partitions, 2), "partition_key": found.key,
+        "late_partitions_per_commit": round(found.each_commit, 2),
         "most_touched": found.partitions[:_NAMED],
     }  # fmt: skip
     says = (
@@ -118,7 +121,9 @@ def _late(case: Case, pace: Pace, keys: Sequence[str]) -> _Late | None:
         touched = np.bincount(code[late], minlength=len(names))
         order = np.argsort(-touched, kind="stable")
         most = tuple(names[i] for i in order.tolist() if touched[i])
-        return _Late(late, fresh, len(np.unique(ids[late])), most, keys[first])
+        pairs = np.unique(np.stack([ids, code])[:, late], axis=1)
+        commits = len(np.unique(pairs[0]))
+        return _Late(late, fresh, commits, pairs.shape[1] / commits, most, keys[first])
     return None
 
 
