@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
+from shoal.cli.doctor_freshness import FRESHNESS
 from shoal.cli.doctor_history import HISTORY_COMMANDS
 from shoal.cli.doctor_lint import LINT
 from shoal.cli.doctor_timeline import TIMELINE
@@ -55,5 +56,6 @@ COMMANDS = (
     ),
     *HISTORY_COMMANDS,
     LINT,
+    FRESHNESS,
     TIMELINE,
 )  # fmt: skip

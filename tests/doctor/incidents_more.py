@@ -95,7 +95,9 @@ def world(
         return background[-1]
 
     lake = Lake(MemoryStore(), clock=clock, scheduler=scheduler)
-    base = {"file.format": plan.format} | ({"bucket": plan.buckets} if keyed else {})
+    kept = int(plan.interval_s * plan.checkpoints * 4)  # whatever the interval: the life of the table
+    base = {"file.format": plan.format, "snapshot.time-retained": f"{kept} s"}
+    base |= {"bucket": str(plan.buckets)} if keyed else {}
     table = lake.create_table(
         "d.t", SCHEMA, primary_key=(["dt", "k"] if partitioned else ["k"]) if keyed else [],
         partition_by=["dt"] if partitioned else [], options={**base, **(options or {})},
@@ -151,13 +153,13 @@ def compacted_by_job(w: World, every: int, *, full: bool = False) -> Callable[[i
 
 def small_target(p: Plan) -> World:
     """Compaction closes files at 4 kb."""
-    w = world(replace(p, keys=20_000), {"target-file-size": "8 kb"})
+    w = world(replace(p, keys=20_000 * p.buckets), {"target-file-size": "8 kb"})
     return grow(w, min(p.checkpoints, 40), rows=lambda i: w.rows(1000 * p.buckets))
 
 
 def small_row_number(p: Plan) -> World:
     """New files are closed at some rows, long before they are large."""
-    w = world(replace(p, keys=20_000), {"target-file-row-num": "500"})
+    w = world(replace(p, keys=20_000 * p.buckets), {"target-file-row-num": "500"})
     return grow(w, min(p.checkpoints, 40), rows=lambda i: w.rows(1000 * p.buckets))
 
 
@@ -216,7 +218,7 @@ def two_writers_compact(p: Plan) -> World:
 
 def two_writers_one_compactor(p: Plan) -> World:
     """Two jobs write only; one job compacts."""
-    w = world(p, {"write-only": "true", "snapshot.time-retained": "10 d"})
+    w = world(p, {"write-only": "true"})
     with w.table.write("one") as one, w.table.write("two") as two:
         for i in range(1, p.checkpoints + 1):
             for write in (one, two):
@@ -225,7 +227,6 @@ def two_writers_one_compactor(p: Plan) -> World:
             if i % 2 == 0:
                 w.table.maintain.compact(commit_user="compactor", checkpoint=i)
             w.tick()
-    w.table.maintain.expire()
     return w
 
 
@@ -271,7 +272,7 @@ VECTORS = {"deletion-vectors.enabled": "true"}
 def vectors_do_not_wait(p: Plan) -> World:
     """Readers skip level 0, and compaction comes late."""
     w = world(p, {**VECTORS, "lookup-wait": "false"})
-    return grow(w, busy=lambda i: i % 8 == 0)
+    return grow(w, busy=lambda i: i % 6 == 0)
 
 
 def rare_full_compaction(p: Plan) -> World:
@@ -445,9 +446,10 @@ def high_trigger(p: Plan) -> World:
 
 
 def rare_compaction_job(p: Plan) -> World:
-    """A write-only writer, and a compaction job every 30 checkpoints."""
+    """A write-only writer, and a compaction job every 150 checkpoints."""
+    p = replace(p, checkpoints=260, rows=2)
     w = world(p, {"write-only": "true"})
-    return grow(w, after=compacted_by_job(w, 30, full=True))
+    return grow(w, after=compacted_by_job(w, 150, full=True))
 
 
 def keys_that_never_meet(p: Plan) -> World:

@@ -33,7 +33,9 @@ def overflow(case: Case) -> Iterator[Finding]:
     appends = np.array([s.id for s in case.window.steps if s.kind == "APPEND"], np.int64)
     ids, number = ints(flows, "snapshot"), ints(flows, "bucket")
     # Several tasks write the one bucket of a table without buckets, and the postponed one.
-    mine = class_is(flows, FLUSH) & np.isin(ids, appends) & (number >= 0) & (ints(flows, "total_buckets") > 0)
+    mine = class_is(flows, FLUSH) & np.isin(ids, appends) & (number >= 0)
+    if not limits.primary_key:
+        mine &= ints(flows, "total_buckets") > 0
     files, largest = ints(flows, "files"), ints(flows, "largest")
     over = mine & (files > 1) & (largest < limits.small_size)
     if options.target_file_rows is not None:  # files that were closed by their rows

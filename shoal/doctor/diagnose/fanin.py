@@ -13,12 +13,15 @@ from collections.abc import Iterator
 
 from shoal.doctor.debt import in_tree
 from shoal.doctor.diagnose.case import Case
-from shoal.doctor.finding import Evidence, Finding
+from shoal.doctor.diagnose.compaction import compactors
+from shoal.doctor.finding import Evidence, Finding, Severity
 from shoal.options import Options
 
 NAME = "read fan-in"
 _COMMITS = 20
 _BUCKETS = 0.5  # of the bytes must lie in such buckets
+# How often a compaction job runs is its owner's choice, up to where readers run out of memory or spill (lint L-17).
+_DEEP = 50
 
 
 def fan_in(case: Case) -> Iterator[Finding]:
@@ -31,6 +34,8 @@ def fan_in(case: Case) -> Iterator[Finding]:
     skips = options.deletion_vectors and not options.deletion_vectors_merge_on_read
     if skips or options.merge_engine == "first-row":
         return
+    if limits.write_only and not compactors(case.window):
+        return  # D7
     usual = Options({}, strict=False).stop_trigger
     treed = in_tree(states, limits)
     half = len(states.steps) // 2
@@ -67,8 +72,9 @@ def fan_in(case: Case) -> Iterator[Finding]:
     steps = [f"ALTER TABLE ... SET ('num-sorted-run.compaction-trigger' = '{trigger}')"] if high else []
     if limits.write_only:
         steps = ["run the compaction job more often: CALL sys.compact(`table` => '...')"]
+    severity: Severity = "warn" if not limits.write_only or mean > _DEEP else "info"
     yield Finding(
-        "D17", NAME, "warn", "supported" if high and (seen is None or seen.deepest > usual) else "consistent with",
+        "D17", NAME, severity, "supported" if high and (seen is None or seen.deepest > usual) else "consistent with",
         {"table": case.window.name or case.window.table, "partition": partition, "bucket": int(states.number[worst])},
         evidence,
         f"bucket {int(states.number[worst])} has {mean:.1f} sorted runs on average, where a default writer waits above "

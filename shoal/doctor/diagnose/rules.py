@@ -90,7 +90,7 @@ RULES: tuple[Diagnosis, ...] = (
     Diagnosis("D14", idle.NAME, idle.idle),
     Diagnosis("D15", held.NAME, held.held),
     Diagnosis("D11", manifests.NAME, manifests.bloat),
-    Diagnosis("D12", visible.NAME, visible.lost_after_commit, yields_to=("D16", "D7")),
+    Diagnosis("D12", visible.NAME, visible.lost_after_commit, yields_to=("D16", "D7"), doubted_by=("D5",)),
     Diagnosis(
         "D1", rhythm.NAME, rhythm.too_frequent, yields_to=("D16",),
         doubted_by=("D2", "D3", "D4", "D5", "D6", "D7", "D8", "D14"),
