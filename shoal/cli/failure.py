@@ -19,7 +19,7 @@ EXIT_CODES = (
     (1, "the doctor's verdict is bad"),
     (2, "your input: an option, SQL, an unknown name, what is not supported"),
     (3, "somebody else committed first, or the storage failed: try again"),
-    (4, "a file of the table is corrupt"),
+    (4, "a file of the table is corrupt; of the doctor: too little data"),
     (DEFECT, "a defect of shoal itself; please report it"),
     (INTERRUPTED, "interrupted (Ctrl-C)"),
 )

@@ -47,7 +47,7 @@ from shoal.errors import NotFound, near
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["finding", "flink_checkpoint", "sentinel", "query_probe"]
+Kind = Literal["finding", "flink_checkpoint", "sentinel", "query_probe", "fix"]
 
 _CLASSES = (FLUSH, REWRITE, UPGRADE, REMOVAL, CHANGELOG, UNSEEN)  # by number in the file: append only
 # How many snapshots, or flow rows, are replayed at most from a kept state.
@@ -112,6 +112,15 @@ class HistoryStore:
             source = self._source(table, "")
             db.execute(
                 "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?)", (source, kind, time_ms, key, json.dumps(value))
+            )
+
+    def tell(self, table: str, name: str, events: Iterable[Event]) -> None:
+        """Keep events that no look saw, such as a fix that was applied."""
+        with writing(self._db, self.path) as db:
+            source = self._source(table, name)
+            db.executemany(
+                "INSERT INTO event VALUES (?, ?, ?, ?, ?)",
+                [(source, e.time_ms, e.kind, e.what, e.snapshot) for e in events],
             )
 
     def forget(self, table: str) -> None:

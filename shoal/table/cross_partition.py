@@ -124,6 +124,8 @@ class CrossPartitionRouter:
     # ---- rows
 
     def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
+        if not self._routed:
+            self._look_again()
         index = self._ready()
         self._routed |= bool(rows.num_rows)
         partitions, codes = partitions_of(self._table, rows)
@@ -276,6 +278,15 @@ class CrossPartitionRouter:
             self.close()
         else:
             self._seen = last
+
+    def _look_again(self) -> None:
+        """Before the first rows of a checkpoint: others may have placed keys since the last one."""
+        newest = None if self._index is None else self._newest.refresh()
+        if newest is not None and newest.id > self._seen:
+            if self._changed(newest.id):
+                self.close()
+            else:
+                self._seen = newest.id
 
     def _changed(self, last: int) -> bool:
         metadata = self._table.metadata

@@ -42,6 +42,7 @@ class DynamicRouter:
         self._highest = 0
         self._partitions: dict[bytes, Assignment] = {}
         self._known: dict[bytes, set[str]] = {}  # index files read or written
+        self._looked_at: str | None = None  # the index manifest that nothing was unknown in
         self._placed: PlacedKeys | None = None
         self._changed: dict[Place, None] = {}  # in order
         self._used: set[bytes] = set()  # since the last checkpoint
@@ -51,6 +52,8 @@ class DynamicRouter:
         self._counter = itertools.count()
 
     def route(self, rows: pa.Table) -> tuple[pa.Table, list[Group]]:
+        if self._partitions and not self._used and not self._overwrite:
+            self._look_again()
         partitions, codes = partitions_of(self._table, rows)
         fields = [self._table.schema.field(k) for k in self._table.schema.trimmed_keys]
         hashes = row_hashes([rows.column(f.name).combine_chunks() for f in fields], [f.type for f in fields])
@@ -66,6 +69,18 @@ class DynamicRouter:
             self._changed |= dict.fromkeys((partition, b) for s in done for b in sorted(s.changed))
         return rows, groups_of(partitions, codes, bucket, [UNAWARE] * len(partitions))
 
+    def _look_again(self) -> None:
+        """Before the first rows of a checkpoint: forget the partitions where others have placed keys."""
+        snapshot = self._newest.refresh()
+        name = None if snapshot is None else snapshot.index_manifest
+        if name is None or name == self._looked_at:
+            return
+        for e in self._table.metadata.index_entries(name):
+            known = self._known.get(e.partition)
+            if e.index_type == hash_index.INDEX_TYPE and known is not None and e.file_name not in known:
+                del self._partitions[e.partition], self._known[e.partition]
+        self._looked_at = name
+
     def _partition(self, partition: bytes) -> Assignment:
         found = self._partitions.get(partition)
         if found is None:
@@ -74,6 +89,7 @@ class DynamicRouter:
 
     def _load(self, partition: bytes) -> Assignment:
         known = self._known[partition] = set()
+        self._looked_at = None
         snapshot = None if self._overwrite else self._newest.refresh()
         if snapshot is None or snapshot.index_manifest is None:
             return Assignment.empty()

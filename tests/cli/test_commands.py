@@ -231,33 +231,6 @@ def test_compact_refuses_what_does_not_go_together(run, own, line):
     assert (ran.code, ran.out) == (2, "") and ran.err.startswith("shoal: error: ")
 
 
-# ---- doctor
-
-
-def test_the_doctor_ends_with_0_where_a_table_is_well(run, warehouse):
-    ran = run("doctor", "check", "shop.orders", "-w", warehouse)
-    assert ran.code == 0 and ran.out.startswith("well: 6 live files in 2 buckets")
-    assert max(map(len, ran.out.splitlines())) <= 80
-
-
-def test_the_doctor_ends_with_1_where_compaction_is_behind(run, own):
-    table = shoal.open(str(own)).table("shop.orders")
-    for i in range(8):
-        with table.write() as writer:
-            writer.upsert(pa.table({"id": [i], "total": [1.0], "dt": ["2026-11-01"]}))
-            writer.commit()
-    assert run("doctor", "check", "shop.orders", "-w", str(own)).code == 1
-    ran = run("doctor", "check", "shop.orders", "-w", str(own), "-o", "json")
-    assert ran.code == 1 and json.loads(ran.out)["verdict"]["ok"] is False
-
-
-def test_the_doctor_counts_the_files_on_disk_when_asked(run, own):
-    found = in_json(run("doctor", "check", "shop.orders", "--list", "-w", str(own), "-o", "json"))
-    files = [p for p in (own / "shop.db" / "orders").rglob("*") if p.is_file() and not p.name.startswith(".")]
-    assert found["on_disk"]["total"]["files"] == len(files)
-    assert "on disk" in run("doctor", "check", "shop.orders", "--list", "-w", str(own)).out
-
-
 # ---- job and demo
 
 

@@ -22,9 +22,20 @@ from shoal.store.base import Store
 from shoal.store.wrappers import CountingStore
 
 # What a command needs besides a table so that it ends by itself.
-MORE = {"doctor watch": ["--once"], "doctor export": ["--parquet", "{tmp}/out"]}
+MORE = {
+    "doctor watch": ["--once"],
+    "doctor export": ["--parquet", "{tmp}/out"],
+    "doctor verify": ["--plan", "{tmp}/plan.json"],
+}
 # More lines worth a run, with the options that make a command read more.
-AGAIN = {"doctor history": [["--rebuild"]], "doctor check": [["--list"]]}
+AGAIN = {
+    "doctor history": [["--rebuild"]],
+    "doctor debt": [["--list"]],
+    "doctor check": [["--since", "1h", "--html", "-"], ["--prometheus", "-", "--per-bucket"]],
+    "doctor forecast": [["--plan-limit", "1s"]],
+    "doctor fix": [["--plan", "-"]],
+    "doctor fleet": [["--html", "{tmp}/fleet"]],
+}
 # A command may find the table sick, or that it knows too little of it; but it must have looked.
 ENDED = (0, 1, 4)
 
@@ -35,6 +46,7 @@ def lake(debt_db: Path, tmp_path: Path) -> Path:
     shutil.copytree(debt_db / "ckpt_3s", top / "debt.db" / "ckpt_3s")
     (top / "debt.db" / "ckpt_3s" / "consumer").mkdir()
     (top / "debt.db" / "ckpt_3s" / "consumer" / "consumer-bi").write_text('{"nextSnapshot": 3}')
+    main(["doctor", "fix", "-w", str(top), "debt.ckpt_3s", "--plan", str(tmp_path / "plan.json")])  # for `verify`
     return top
 
 
@@ -89,7 +101,7 @@ def test_no_command_makes_a_mutating_call(
 ) -> None:
     before = everything(lake)
     for options in ([], *AGAIN.get(command.words, [])):
-        code = main([*line(command, lake, tmp_path), *options])
+        code = main([*line(command, lake, tmp_path), *(o.format(tmp=tmp_path) for o in options)])
         assert code in ENDED, capsys.readouterr().err
     if command.needs_warehouse:
         assert counted and sum(s.calls.total() for s in counted) > 0

@@ -34,6 +34,7 @@ def cut(kind: Kind, action: Action, at: int) -> bool:
 @BY_NAME
 def test_a_history_without_faults_is_the_model(kind: Kind) -> None:
     done = run(kind)
+    assert done.failed == []
     check(kind, done, kind.name)
     assert left_over(opened(kind, done.store)) == []
 

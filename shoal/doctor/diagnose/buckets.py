@@ -58,7 +58,6 @@ def too_many(case: Case) -> Iterable[Finding]:
     if avoided < _SOME:
         return
     severity: Severity = "warn" if avoided >= _MOSTLY else "info"
-    day = pace.objects * 86_400 / pace.interval_s if pace.interval_s else None
     evidence: dict[str, Evidence] = {
         "active_buckets": pace.buckets, "needed_buckets": needed, "partition_bytes": size,
         "partition_bytes_expected": grown, "bucket_bytes": round(size / pace.buckets), "least_bucket_bytes": least,
@@ -74,8 +73,7 @@ def too_many(case: Case) -> Iterable[Finding]:
         f"objects a commit go from about {now:,.0f} to {then:,.0f} for a partition (±40 % until files of this schema "
         f"are calibrated)"
     )
-    if day is not None:
-        effect += f", about {day * avoided:,.0f} fewer a day"
+    effect += f", about {pace.objects * pace.commits_per_day * avoided:,.0f} fewer a day"
     yield Finding(
         "D2", MANY, severity, "supported" if avoided >= MOST else "consistent with",
         {"class": "flush", "level": 0, "option": "bucket"}, evidence, says, _fewer(case, needed), effect,

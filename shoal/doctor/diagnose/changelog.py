@@ -33,7 +33,7 @@ def doubling(case: Case) -> Iterable[Finding]:
     severity: Severity = "warn" if ratio >= _DOUBLING else "info"
     model = case.model
     retained, steady = model.retained.changelog, model.steady
-    per_day = pace.changelog * 86_400 / pace.interval_s if pace.interval_s else None
+    per_day = pace.changelog * pace.commits_per_day
     evidence: dict[str, Evidence] = {
         "changelog_producer": producer, "changelog_files_per_new_file": round(ratio, 3),
         "changelog_files_per_commit": round(pace.changelog, 3), "new_files_per_commit": round(pace.flushed, 3),
@@ -53,9 +53,7 @@ def doubling(case: Case) -> Iterable[Finding]:
         f"partition and commit instead of {pace.changelog / max(pace.partitions, 1):,.1f}, but copies what was written",
         "a shorter changelog.time-retained or snapshot.time-retained keeps fewer of them",
     ]
-    effect = "no changelog files"
-    if per_day is not None:
-        effect = f"{per_day:,.0f} fewer files a day ({pace.changelog / pace.objects:.0%} of all objects made)"
+    effect = f"{per_day:,.0f} fewer files a day ({pace.changelog / pace.objects:.0%} of all objects made)"
     if steady is not None and steady.changelog_files.value:
         effect += (
             f", {steady.changelog_files.value:,.0f} fewer kept at any time"

@@ -34,6 +34,7 @@ _WAITED = 0.2  # of the drains, that found the writer waiting
 _HIGH = 0.25  # of the checkpoints, that found a bucket above what keeping up allows
 _ASKED = 200  # buckets that are asked one by one, those that rose highest
 _FEW, _ENOUGH_DRAINS = 3, 10  # drains that a crest is told from; so many that only the newer half is asked
+_HOUR_MS = 3_600_000
 _PAUSES = 3.0  # times its usual pause: then a compacting job has stopped
 
 
@@ -203,7 +204,7 @@ def nobody(case: Case) -> Iterable[Finding]:
     runs, level0, files = states.end["runs"], states.end["level0"], states.held("small")
     depth = int(level0[treed].max(initial=0)) if limits.primary_key else int(files.max(initial=0))
     bound = limits.stop_trigger if limits.primary_key else 2 * limits.min_file_num
-    if unmerged < ENOUGH or depth <= bound or not _overdue(window, states, depth):
+    if unmerged < ENOUGH or depth <= bound or not _overdue(window):
         return
     worst = int((level0 if limits.primary_key else files).argmax())
     span_min = (window.steps[-1].time_ms - (done[-1] if done else window.steps[0]).time_ms) / 60_000
@@ -254,10 +255,10 @@ def _commits_since(window: Window, last: int | None) -> int:
     return len(np.unique(ids[mine]))
 
 
-def _overdue(window: Window, states: States, depth: int) -> bool:
+def _overdue(window: Window) -> bool:
     """Whether a compacting job, where there is one, pauses longer than it used to.
 
-    Its pauses are those between its bursts of snapshots. After its first run only what it found tells how long one is.
+    Its pauses are those between its bursts of snapshots. Where one run alone is seen, it may be hourly.
     """
     done = [s for s in window.steps if s.kind == "COMPACT"]
     if not done:
@@ -265,5 +266,5 @@ def _overdue(window: Window, states: States, depth: int) -> bool:
     begin, end = window.steps[0].time_ms, window.steps[-1].time_ms
     pauses = [b.time_ms - a.time_ms for a, b in pairwise(done) if b.time_ms > a.time_ms]
     pauses = [p for p in pauses if p > median(pauses) / 10] if pauses else []
-    usual = median(pauses) if pauses else done[0].time_ms - begin
-    return end - done[-1].time_ms > _PAUSES * max(usual, 1)
+    usual = median(pauses) if pauses else max(done[0].time_ms - begin, _HOUR_MS)
+    return end - done[-1].time_ms > _PAUSES * usual

@@ -29,6 +29,7 @@ _LONG, _LATE = 1.5, 1.25
 # Where nothing in the table says why; and where a compacting job is the one to expire, which it does when it runs.
 _UNTOLD, _SELDOM = 2.0, 6.0
 _DEFAULT_LEAST = 10
+_RAISED = 5 * _DEFAULT_LEAST  # a least number under this is somebody's caution
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ def _by_count(case: Case, found: _Behind) -> Finding | None:
         f"('snapshot.num-retained.min' = '{_DEFAULT_LEAST}')",
         "or raise snapshot.time-retained, if that long is meant",
     )
-    return _finding(case, found, "snapshot.num-retained.min", None, change, "warn", "supported")
+    severity: Severity = "warn" if keep.least >= _RAISED else "info"
+    return _finding(case, found, "snapshot.num-retained.min", None, change, severity, "supported")
 
 
 def _holder(

@@ -42,6 +42,7 @@ class Pace:
     rewritten: float
     changelog: float
     metadata: float  # with one LATEST hint a snapshot
+    commits_per_day: float  # of all writers, at this clock
     lived: float  # commits of the table's whole life, these among them
     partitions: float  # that get a new file
     buckets: float  # that get a new file, in the partition where these are most; median
@@ -105,7 +106,8 @@ def pace(window: Window, cut: Segments) -> Pace | None:
     interval = float(np.median(np.repeat([interval_of(s) or 0.0 for s in mine], [s.commits for s in mine])))
     first, last = mine[0].first, max(mine[-1].last, window.steps[-1].id)
     steps = [s for s in window.steps if first <= s.id <= last]
-    commits = len(data_commits(steps))
+    brings = data_commits(steps)
+    commits, own = len(brings), sum(s.user == cut.user for s in brings)
     flows = window.flows
     ids = ints(flows, "snapshot")
     inside = (ids >= first) & (ids <= last) & (ints(flows, "change") > 0)
@@ -122,7 +124,8 @@ def pace(window: Window, cut: Segments) -> Pace | None:
     return Pace(
         first, last, commits, interval, cut.streaming, median_each(ints(flows, "bytes"), files, flushes),
         median_each(ints(flows, "rows"), files, flushes), a_commit(FLUSH), a_commit(REWRITE), a_commit(CHANGELOG),
-        metadata / commits, steps[-1].id * commits / len(steps), partitions, buckets,
+        metadata / commits, 86_400 / interval * commits / max(own, 1) if interval > 0 else 0.0,
+        steps[-1].id * commits / len(steps), partitions, buckets,
     )  # fmt: skip
 
 
@@ -151,9 +154,12 @@ def _active(flows: Any, flushes: Bools) -> tuple[float, float]:  # an Arrow tabl
     """Mean partitions a commit that get new files; median over commits of the most buckets in one of them."""
     import numpy as np
 
-    _, partition = partition_codes(flows)
-    rows = np.unique(np.stack([ints(flows, c) for c in ("snapshot", "bucket")] + [partition])[:, flushes], axis=1)
-    pairs, buckets = np.unique(rows[[0, 2]], axis=1, return_counts=True)
-    snapshots, starts = np.unique(pairs[0], return_index=True)
+    names, partition = partition_codes(flows)
+    snapshots, at = np.unique(ints(flows, "snapshot")[flushes], return_inverse=True)
+    numbers, number = np.unique(ints(flows, "bucket")[flushes], return_inverse=True)
+    place = at * len(names) + partition[flushes]
+    active = np.unique(place * len(numbers) + number)  # one for each bucket and snapshot
+    pairs, buckets = np.unique(active // len(numbers), return_counts=True)
+    starts = np.flatnonzero(np.r_[True, np.diff(pairs // len(names)) > 0])
     most = np.maximum.reduceat(buckets, starts)
-    return float(len(pairs[0]) / len(snapshots)), float(np.median(most))
+    return float(len(pairs) / len(snapshots)), float(np.median(most))

@@ -30,7 +30,7 @@ _FEW = 0.2  # rows of a late file for one of a file that came in time
 _MAIN = 0.5  # of a commit's rows
 _SEVERAL = 1.5  # late partitions a commit: the one before the main one alone is the change of day
 _DATE = re.compile(r"(19|20)\d\d([-/.]?(0[1-9]|1[0-2]))([-/.]?([0-2]\d|3[01]))?([ T_-]?\d\d(:?\d\d)*)?")
-_NAMED = 5
+_NAMED, _YEAR = 5, 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,8 @@ def late_rows(case: Case) -> Iterable[Finding]:
         "guard by event time: send rows older than a limit to a table of their own, and load them in one batch a day",
         "sort or bundle the source by partition, so that a checkpoint touches few of them",
     )
-    per_minute = pace.flushed * 60 / pace.interval_s if pace.interval_s else None
-    effect = f"{share:.0%} fewer new files"
-    if per_minute is not None:
-        effect += f": {per_minute * (1 - share):,.1f} a minute instead of {per_minute:,.1f}"
+    per_minute = pace.flushed * pace.commits_per_day / 1440
+    effect = f"{share:.0%} fewer new files: {per_minute * (1 - share):,.1f} a minute instead of {per_minute:,.1f}"
     yield Finding(
         "D8", NAME, severity, "supported" if severity == "warn" else "consistent with",
         {"class": "flush", "level": 0, "partition": found.partitions[0].rstrip("/")}, evidence, says, change, effect,
@@ -104,12 +102,11 @@ def _late(case: Case, pace: Pace, keys: Sequence[str]) -> _Late | None:
     for first in range(len(keys)):
         values = [_values(n)[first:] for n in names]
         distinct = sorted(set(values), key=_natural)
-        rank = np.array([distinct.index(v) for v in values], np.int64)
-        rows = np.zeros((len(snapshots), len(distinct)), np.int64)
-        np.add.at(rows, (at, rank[code[flushes]]), ints(flows, "rows")[flushes])
-        main = rows.argmax(axis=1)
-        clear = rows.max(axis=1) >= _MAIN * rows.sum(axis=1)
-        if not clear.any() or not _of_time([v[0] for v in distinct if v], main[clear]):
+        place = {v: i for i, v in enumerate(distinct)}
+        rank = np.array([place[v] for v in values], np.int64)
+        main, clear = _main(at, rank[code[flushes]], ints(flows, "rows")[flushes], len(distinct))
+        days = _days(case, snapshots)
+        if not clear.any() or not _of_time([v[0] for v in distinct if v], main[clear], days[clear]):
             continue
         of_row = np.zeros(len(ids), np.int64)
         known = np.zeros(len(ids), np.bool_)
@@ -121,10 +118,36 @@ def _late(case: Case, pace: Pace, keys: Sequence[str]) -> _Late | None:
         touched = np.bincount(code[late], minlength=len(names))
         order = np.argsort(-touched, kind="stable")
         most = tuple(names[i] for i in order.tolist() if touched[i])
-        pairs = np.unique(np.stack([ids, code])[:, late], axis=1)
-        commits = len(np.unique(pairs[0]))
-        return _Late(late, fresh, commits, pairs.shape[1] / commits, most, keys[first])
+        commits = len(np.unique(ids[late]))
+        pairs = len(np.unique(ids[late] * len(names) + code[late]))
+        return _Late(late, fresh, commits, pairs / commits, most, keys[first])
     return None
+
+
+def _main(
+    at: NDArray[np.int64], rank: NDArray[np.int64], rows: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Of each snapshot the partition that got most rows, and whether that is most of its rows."""
+    import numpy as np
+
+    pairs, code = np.unique(at * n + rank, return_inverse=True)
+    sums = np.zeros(len(pairs), np.int64)
+    np.add.at(sums, code, rows)
+    order = np.lexsort((sums, pairs // n))  # the largest of each snapshot is its last
+    last = np.flatnonzero(np.r_[np.diff(pairs // n) > 0, True])
+    total = np.add.reduceat(sums, np.r_[0, last[:-1] + 1])
+    best = order[last]
+    return pairs[best] % n, sums[best] >= _MAIN * total
+
+
+def _days(case: Case, snapshots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Days since 1970 of these snapshots."""
+    import numpy as np
+
+    steps = case.window.steps
+    ids = np.array([s.id for s in steps], np.int64)
+    times = np.array([s.time_ms for s in steps], np.int64)
+    return times[np.minimum(np.searchsorted(ids, snapshots), len(ids) - 1)] // 86_400_000
 
 
 def _values(partition: str) -> tuple[str, ...]:
@@ -137,10 +160,18 @@ def _natural(values: Sequence[str]) -> list[list[tuple[int, int, str]]]:
     return [[(0, int(t), "") if t.isdigit() else (1, 0, t) for t in re.findall(r"\d+|\D+", v)] for v in values]
 
 
-def _of_time(values: Sequence[str], main: NDArray[np.int64]) -> bool:
-    """Whether partitions follow time: dates, or a main partition that moves upwards and hardly ever back."""
+def _of_time(values: Sequence[str], main: NDArray[np.int64], days: NDArray[np.int64]) -> bool:
+    """Whether partitions follow time: dates, or a main partition that moves upwards and hardly ever back.
+
+    A DATE is a number of days in the folders of most tables (`partition.legacy-name`).
+    """
     if values and all(_DATE.fullmatch(v) for v in values):
         return True
+    if values and all(v.isdigit() for v in values):
+        ascending = sorted(int(v) for v in set(values))
+        near = [abs(d - n) <= _YEAR for d in days[-1:].tolist() for n in (ascending[0], ascending[-1])]
+        if all(near):
+            return True
     moves = [b - a for a, b in pairwise(main.tolist()) if a != b]
     up = sum(m > 0 for m in moves)
     return up >= 2 and (len(moves) - up) <= up / 5

@@ -134,7 +134,7 @@ def _finding(case: Case, pace: Pace, slack: _Slack, severity: Severity, confiden
         }  # fmt: skip
         moved = f"; since snapshot {slack.since} new files a minute are {slack.change}"
         snapshots = [*slack.before, *snapshots]
-    day = pace.objects * 86_400 / now
+    day = pace.objects * pace.commits_per_day
     says = (
         f"Checkpoints come every {seconds(now)} and bring files of {size_text(round(pace.flush_bytes))} "
         f"({pace.flush_rows:,.0f} rows) where {size_text(case.limits.target_size)} is the target, but "

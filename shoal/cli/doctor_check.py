@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`shoal doctor check`, `debt`, `forecast`: how deep a table is in small files, why, what comes of it. Reads only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shoal.cli.doctor_history import budget_arguments, budget_of, since_ms
+from shoal.cli.failure import report as report_failure
+from shoal.cli.output import has_colour, note, show_json, width
+from shoal.cli.parser import Command, Parser, one_of, table_argument
+from shoal.cli.warehouse import open_table
+from shoal.errors import BadRequest, Corrupt
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from shoal.doctor.checkup import Checkup
+    from shoal.doctor.flink import Job
+    from shoal.doctor.forecast import Planning, Prices
+    from shoal.doctor.window import Window
+    from shoal.table.table import Table
+
+CANNOT_READ = 3
+
+
+def reads(run: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
+    """A command of the doctor: a table that cannot be read is exit code 3, whatever the reason."""
+
+    def command(args: Namespace) -> int:
+        try:
+            return run(args)
+        except Corrupt as err:
+            report_failure(err, debug=args.debug)
+            return CANNOT_READ
+
+    return command
+
+
+# ---- looking ---------------------------------------------------------------------------------------------
+
+
+def look_arguments(parser: Parser) -> None:
+    parser.add_argument("--since", metavar="TIME", help="from a time on: 2h (before now), or 2026-11-01T12:00")
+    parser.add_argument("--history", metavar="FILE", help="catch up this history, and take all that it keeps")
+    budget_arguments(parser)
+
+
+def look(args: Namespace, table: Table) -> Window:
+    """What is known of a table: what it retains, or all that `--history` keeps, from `--since` on."""
+    from shoal.doctor.history_store import HistoryStore
+    from shoal.doctor.take import take
+    from shoal.doctor.watch import look_and_keep, metadata_of
+    from shoal.table.history import History
+
+    metadata, since, budget = metadata_of(table), since_ms(args.since, table.clock), budget_of(args)
+    if args.history is not None:
+        with HistoryStore(args.history) as history:
+            look_and_keep(table, history, clock=table.clock, budget=budget)
+            return history.window(metadata.store.uri, since_ms=since)
+    before = None if since is None else History(metadata).before(since)
+    return take(metadata, name=table.name, clock=table.clock, since=before, budget=budget)
+
+
+def judge_arguments(parser: Parser) -> None:
+    parser.add_argument("--slo", metavar="TIME", help="within what time rows must be seen, e.g. 10s")
+    parser.add_argument("--flink", metavar="URL|DIR", help="REST address of the writing job, or its saved answers")
+    parser.add_argument("--job", metavar="ID", help="id or name of the job, where several run")
+    parser.add_argument(
+        "--fail-on", metavar="SEVERITY", type=one_of("a severity", "error", "warn", "info"), default="error",
+        help="error, warn or info: exit code 1 from here on (default: error)",
+    )  # fmt: skip
+
+
+def slo_of(args: Namespace) -> int | None:
+    from shoal.option_values import parse_duration
+
+    return None if args.slo is None else parse_duration(args.slo, "--slo")
+
+
+def job_of(args: Namespace, table: str) -> Job | None:
+    from shoal.doctor.flink import LiveJob, Rest, saved_job
+
+    if args.flink is None:
+        if args.job is not None:
+            raise BadRequest("--job needs --flink", hint="say --flink http://jobmanager:8081")
+        return None
+    if os.path.isdir(args.flink):
+        return saved_job(args.flink)
+    return LiveJob(Rest(args.flink), args.job, table).poll()
+
+
+def checkup_of(args: Namespace, table: Table) -> Checkup:
+    from shoal.doctor.checkup import checkup
+
+    return checkup(look(args, table), job=job_of(args, table.name), slo_ms=slo_of(args), fail_on=args.fail_on)
+
+
+def show(view: RenderableType) -> None:
+    """Something for a rich console; without colour into a pipe."""
+    if has_colour(sys.stdout):
+        from rich.console import Console
+
+        Console(width=width(), highlight=False, emoji=False, markup=False).print(view)
+    else:
+        from shoal.doctor.report import plain_text
+
+        print(plain_text(view, width()), end="")
+
+
+def write_text(path: str, text: str) -> None:
+    """A file of the user's, or stdout for `-`. A file is there as a whole or not at all."""
+    from pathlib import Path
+
+    if path == "-":
+        print(text, end="")
+        return
+    beside = Path(f"{path}.{os.getpid()}.tmp")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+# ---- check -----------------------------------------------------------------------------------------------
+
+
+def _check(args: Namespace) -> int:
+    table = open_table(args)
+    found = checkup_of(args, table)
+    if args.html is not None:
+        from shoal.doctor.html import page
+
+        write_text(args.html, page(found))
+    if args.prometheus is not None:
+        from shoal.doctor.prometheus import text_of
+
+        write_text(args.prometheus, text_of([found], catalog=_catalog(args), per_bucket=args.per_bucket))
+    if "-" in (args.html, args.prometheus):
+        return found.verdict.code
+    if args.output == "json" or args.json:
+        show_json(found.to_dict())
+    else:
+        from shoal.doctor.checkup_text import checkup_view
+
+        show(checkup_view(found))
+    return found.verdict.code
+
+
+def _catalog(args: Namespace) -> str:
+    return str(args.catalog or args.warehouse or os.environ.get("SHOAL_WAREHOUSE") or "")
+
+
+def output_arguments(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same as -o json")
+    parser.add_argument(
+        "--prometheus", metavar="FILE", help="also write metrics for a text file collector; - is stdout"
+    )
+    parser.add_argument("--per-bucket", action="store_true", help="metrics of the 20 worst buckets too")
+    parser.add_argument("--catalog", metavar="NAME", help="the label 'catalog' of metrics (default: the warehouse)")
+
+
+def _check_arguments(parser: Parser) -> None:
+    table_argument(parser)
+    judge_arguments(parser)
+    look_arguments(parser)
+    output_arguments(parser)
+    parser.add_argument("--html", metavar="FILE", help="also write a page with plots, one file; - is stdout")
+
+
+# ---- debt ------------------------------------------------------------------------------------------------
+
+
+def _debt(args: Namespace) -> int:
+    table = open_table(args)
+    from shoal.doctor.checkup import TOO_LITTLE, WELL
+    from shoal.doctor.debt import Limits
+    from shoal.doctor.model import model
+
+    window = look(args, table)
+    found = model(window)
+    listed = None
+    if args.list:
+        from shoal.doctor.physical import physical
+        from shoal.doctor.sample import sample
+
+        listed = physical(table.store, sample(table.metadata))
+    if args.output == "json" or args.json:
+        out = {"schema": "shoal.doctor.debt/1", **found.to_dict()}
+        show_json(out if listed is None else {**out, "on_disk": listed.to_dict()})
+    else:
+        from shoal.doctor.debt_text import debt_view
+
+        show(debt_view(found, None if window.schema is None else Limits.of(window.schema), listed))
+    return TOO_LITTLE if found.debt.first is None else WELL
+
+
+def _debt_arguments(parser: Parser) -> None:
+    table_argument(parser)
+    look_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="the same as -o json")
+    parser.add_argument("--list", action="store_true", help="also count the files on disk by listing all of them")
+
+
+# ---- forecast --------------------------------------------------------------------------------------------
+
+
+def _forecast(args: Namespace) -> int:
+    table = open_table(args)
+    from shoal.doctor.checkup import TOO_LITTLE, WELL
+    from shoal.doctor.checkup_text import forecast_lines
+    from shoal.doctor.model import model
+
+    window, prices = look(args, table), _prices(args)
+    found = model(window, prices=prices)
+    planning = None if args.plan_limit is None else _planning(args, table, window)
+    if args.output == "json" or args.json:
+        show_json({
+            "schema": "shoal.doctor.forecast/1", "table": table.name, "address": window.table,
+            "stalls": [s.to_dict() for s in found.stalls],
+            "requests": None if found.requests is None else found.requests.to_dict(),
+            "steady": None if found.steady is None else found.steady.to_dict(),
+            "planning": None if planning is None else planning.to_dict(),
+        })  # fmt: skip
+    elif found.requests is not None:
+        print("\n".join(forecast_lines(found.stalls, found.requests, found.steady, planning)))
+    if found.requests is None:
+        note(f"{table.name}: too little data for a forecast: fewer than two commits")
+        return TOO_LITTLE
+    return WELL
+
+
+def _prices(args: Namespace) -> Prices | None:
+    from shoal.doctor.forecast import Prices
+
+    given = (args.put_price, args.delete_price, args.storage_price)
+    if all(p is None for p in given):
+        return None
+    put, delete, storage = (0.0 if p is None else p for p in given)
+    return Prices(put_per_1000=put, delete_per_1000=delete, gigabyte_month=storage)
+
+
+def _planning(args: Namespace, table: Table, window: Window) -> Planning | None:
+    """Read the manifests of a few retained snapshots, with a clock beside it."""
+    from shoal.doctor.plan_times import measured_planning
+    from shoal.option_values import parse_duration
+
+    limit = parse_duration(args.plan_limit, "--plan-limit") / 1000
+    return measured_planning(table.metadata, window, table.clock, limit_s=limit)
+
+
+def _price(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as err:
+        raise BadRequest(f"'{text}' is no price") from err
+    if not 0 <= value < 1e9:
+        raise BadRequest(f"'{text}' is no price")
+    return value
+
+
+def _forecast_arguments(parser: Parser) -> None:
+    table_argument(parser)
+    look_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="the same as -o json")
+    parser.add_argument("--put-price", metavar="P", type=_price, help="of 1,000 objects that are put")
+    parser.add_argument("--delete-price", metavar="P", type=_price, help="of 1,000 objects that are deleted")
+    parser.add_argument("--storage-price", metavar="P", type=_price, help="of a GB for a month")
+    parser.add_argument(
+        "--plan-limit", metavar="TIME", help="when planning a read takes longer: times a few readings of manifests"
+    )
+
+
+CHECK_COMMANDS = (
+    Command(
+        "doctor check", "judge a table: small files, causes, cures",
+        "shoal doctor check -w /data/warehouse shop.orders --slo 10s\n"
+        "shoal doctor check -w /data shop.orders --flink http://flink:8081\n"
+        "shoal doctor check -w /data shop.orders --html orders.html\n"
+        "shoal doctor check -w /data/warehouse shop.orders -o json | jq .verdict",
+        reads(_check), _check_arguments,
+        about="Judge a table by what its snapshots tell: four stocks of debt with their slope,\n"
+        "the causes with their numbers, what would mend them. Exit codes: 0 well, 1 a\n"
+        "finding of --fail-on or worse, 3 it cannot be read, 4 too little data.",
+    ),
+    Command(
+        "doctor debt", "count files made, live and retained",
+        "shoal doctor debt -w /data/warehouse shop.orders\n"
+        "shoal doctor debt -w /data/warehouse shop.orders --list -o json",
+        reads(_debt), _debt_arguments,
+        about="Count the files that a table made, holds and retains, and their flows and\n"
+        "cycles, without judging them.",
+    ),
+    Command(
+        "doctor forecast", "what comes of it if nothing changes",
+        "shoal doctor forecast -w /data/warehouse shop.orders\n"
+        "shoal doctor forecast -w /data shop.orders --put-price 0.005",
+        reads(_forecast), _forecast_arguments,
+        about="When writers must wait, how many objects a day are made and what they cost, what\n"
+        "lies in the folder once expiry keeps up: each with its interval and what it\n"
+        "assumes.",
+    ),
+)  # fmt: skip
