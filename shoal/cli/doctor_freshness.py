@@ -96,9 +96,9 @@ def _arguments(parser: Parser) -> None:
 FRESHNESS = Command(
     "doctor freshness", "tell how old rows are when readers see them",
     "shoal doctor freshness -w /data/warehouse shop.orders --event-time updated_at\n"
-    "shoal doctor freshness -w /data/warehouse shop.orders --slo 30s -o json | jq .meets",
+    "shoal doctor freshness -w /data/warehouse shop.orders --slo 30s -o json",
     _freshness, _arguments,
-    about="Tell stage by stage how old rows are when readers see them: from the event to the\n"
-    "commit (by a column), from the commit until batch and streaming readers see it.\n"
-    "Nothing is written. Exit code 1 says that --slo is not met, 4 that there is no snapshot.",
+    about="Tell stage by stage how old rows are when readers see them: from the event to\n"
+    "the commit (by a column), from the commit until batch and streaming readers see\nit. "
+    "Nothing is written. Exit code 1 says that --slo is not met, 4 that there is no\nsnapshot.",
 )  # fmt: skip
