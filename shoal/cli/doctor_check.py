@@ -71,8 +71,8 @@ def judge_arguments(parser: Parser) -> None:
     parser.add_argument("--flink", metavar="URL|DIR", help="REST address of the writing job, or its saved answers")
     parser.add_argument("--job", metavar="ID", help="id or name of the job, where several run")
     parser.add_argument(
-        "--fail-on", metavar="SEVERITY", type=one_of("a severity", "error", "warn", "info"), default="error",
-        help="error, warn or info: exit code 1 from here on (default: error)",
+        "--fail-on", metavar="SEVERITY", type=one_of("a severity", "error", "warn", "info"), default="warn",
+        help="error, warn or info: exit code 1 from here on (default: warn)",
     )  # fmt: skip
 
 

@@ -100,5 +100,5 @@ FRESHNESS = Command(
     _freshness, _arguments,
     about="Tell stage by stage how old rows are when readers see them: from the event to\n"
     "the commit (by a column), from the commit until batch and streaming readers see\nit. "
-    "Nothing is written. Exit code 1 says that --slo is not met, 4 that there is no\nsnapshot.",
+    "Nothing is written. Exit code 1 says that --slo is not met, 4 that there is\nno snapshot.",
 )  # fmt: skip

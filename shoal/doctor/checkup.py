@@ -53,7 +53,7 @@ class Checkup:
 
     case: Case
     findings: tuple[Finding, ...]
-    fail_on: Severity = "error"
+    fail_on: Severity = "warn"
 
     @property
     def name(self) -> str:
@@ -109,7 +109,7 @@ class Checkup:
 
 
 def checkup(
-    window: Window, *, job: Job | None = None, slo_ms: int | None = None, fail_on: Severity = "error"
+    window: Window, *, job: Job | None = None, slo_ms: int | None = None, fail_on: Severity = "warn"
 ) -> Checkup:
     """Diagnose a window."""
     found = case(window, job=job, slo_ms=slo_ms)

@@ -101,7 +101,7 @@ def _finding(f: Finding) -> list[RenderableType]:
 
     head = Text("\n").append(f.severity, style=STYLES[f.severity]).append(f" {f.id} {f.name}", style="bold")
     head.append(f" ({f.confidence})")
-    where = ", ".join(f"{k} {v}" for k, v in f.scope.items() if k != "table")
+    where = ", ".join(f"{k} {v}" for k, v in f.scope.items() if k != "table" and v != "")
     lines = _indented(f"in {where}") if where else []
     lines += _indented(f.says)
     if f.snapshots:

@@ -128,12 +128,18 @@ def _changes(c: Checkup) -> list[svg.Rule]:
 
 
 def stocks(c: Checkup) -> Figure | None:
+    import numpy as np
+
     states, limits = c.case.states, c.case.limits
     if states is None or limits is None or len(states.steps) < 2:
         return None
     series = {"live files": states.sum_of("files"), "excess files": excess_parts(states, limits).series(states)}
     if limits.primary_key:
-        series["merge debt (runs beyond one)"] = merge_parts(states, limits).series(states)
+        merge = merge_parts(states, limits).series(states)
+        if np.array_equal(merge, series["excess files"]):  # small files, each a run: one line is enough
+            series["excess files, and merge debt"] = series.pop("excess files")
+        else:
+            series["merge debt (runs beyond one)"] = merge
     now = {name: int(v[-1]) for name, v in series.items()}
     says = "After the newest snapshot: " + ", ".join(f"{v:,} {n}" for n, v in now.items()) + "."
     if len(states.steps) > MANY:
@@ -154,7 +160,10 @@ def flows(c: Checkup) -> Figure | None:
     if len(w.steps) < 3:
         return None
     times = monotonic([s.time_ms for s in w.steps])
-    edges = edges_of(times, 48)
+    commits = len(data_commits(w.steps))
+    # the first commit brought what came before it, and a column of one commit would only show the clock
+    begin = times[0] - (times[-1] - times[0]) // max(commits - 1, 1)
+    edges = edges_of(np.r_[begin, times], min(48, max(commits // 4, 6)))
     where = _stretch(times, edges)
     minutes = np.diff(np.asarray(edges)) / 60_000
     layers = {
@@ -165,7 +174,7 @@ def flows(c: Checkup) -> Figure | None:
     parts = [f"{made.per_minute(n) or 0:,.3g} {n}" for n in ("flush", "rewrite", "changelog", "metadata")]
     says = f"Files made a minute over the whole window: {', '.join(parts)}."
     rows = []
-    step = max(len(minutes) // ROWS, 1)
+    step = -(-len(minutes) // ROWS)
     for k in range(0, len(minutes), step):
         part = slice(k, min(k + step, len(minutes)))
         cells = [f"{float((v[part] * minutes[part]).sum() / minutes[part].sum()):,.1f}" for v in layers.values()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -42,7 +43,10 @@ def plan(case: Case, findings: Iterable[Finding]) -> Plan:
             steps += make(case, sql, causes)
     known: dict[str, Step] = {}
     for s in steps:
-        known.setdefault(s.id, s)
+        if s.id not in known:
+            # what holds already would confirm nothing
+            telling = tuple(f for f in s.forecasts if f.before is not None and not f.holds(f.before))
+            known[s.id] = replace(s, forecasts=telling)
     ordered = [s for block in BLOCKS for s in known.values() if s.block == block]
     found = case.model.cycles
     return Plan(
@@ -123,7 +127,7 @@ def _longer(case: Case, interval: float, step: Step) -> Step:
         # Between two commits that are further apart more buckets get rows, up to all of them.
         most = min(max(d.buckets.count, d.active_buckets), d.active_buckets * interval / now)
         files = d.files_per_active_bucket * 60 / interval
-        was = case.model.flows.per_minute("flush")
+        was = readings(case)["flush_per_minute"]
         forecasts.append(Forecast("flush_per_minute", was, 0.8 * d.active_buckets * files, 1.2 * most * files))
         low = d.active_buckets * files
         effect += f", about {low:,.3g} new files a minute" + ("" if was is None else f" instead of {was:,.3g}")
@@ -231,9 +235,9 @@ def _producer(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
 def _compact_now(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
     limits, r = case.limits, readings(case)
     forecasts = []
-    if limits is not None and r["most_runs"] is not None:
+    if limits is not None and (r["most_runs"] or 0) > _busy(limits):
         forecasts.append(Forecast("most_runs", r["most_runs"], None, _busy(limits)))
-    elif r["excess_files"] is not None:
+    elif r["most_runs"] is None and r["excess_files"]:
         forecasts.append(Forecast("excess_files", r["excess_files"], None, 0.5 * r["excess_files"]))
     live = case.model.debt.live
     cost = "" if live is None else f"; reads and writes up to {size(live.data.bytes)}"
@@ -264,18 +268,21 @@ def _who_compacts(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Ste
         notes=("or run a dedicated job instead, and keep 'write-only': in streaming mode "
                f"{sql.call('compact')} goes on for ever; shoal compact run {sql.name} --continuous does the same",),
         probe="COMPACT snapshots come again; reading most_runs",
-        forecasts=(Forecast("most_runs", r["most_runs"], None, most),) if r["most_runs"] is not None else (),
+        forecasts=(Forecast("most_runs", r["most_runs"], None, most),) if (r["most_runs"] or 0) > most else (),
     )  # fmt: skip
 
 
 def _keep_up(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
     buckets = case.options.bucket
     most = f", at most {buckets}" if buckets > 0 else ""
+    job = {} if buckets == 1 else {"sink.parallelism": f"more than now{most}"}
+    first = "more writer tasks compact more buckets at a time, and multiply requests to the store"
+    if buckets == 1:
+        first = "one bucket is compacted by one task: give it more time, or spread the rows over more buckets"
     yield Step(
         "more-writers", "root fix", "give compaction more threads, or less to do", causes,
-        job={"sink.parallelism": f"more than now{most}"},
-        notes=("more writer tasks compact more buckets at a time, and multiply requests to the store",
-               "a longer commit interval and fewer buckets give compaction less to do: see those steps",
+        job=job,
+        notes=(first, "a longer commit interval and fewer buckets give compaction less to do: see those steps",
                "'compaction.offpeak.start.hour' and '.end.hour' move large compactions to quiet hours"),
         undo=("set the old parallelism",), loses="nothing; more tasks",
         effect="files paid a minute reach the files flushed a minute",

@@ -18,12 +18,12 @@ __all__ = ["Sql", "duration", "size"]
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a duration that Flink and Paimon read.
+    """Seconds as a duration that Flink and Paimon read; what was measured is rounded to two digits.
 
-    >>> duration(60), duration(10), duration(2.5), duration(3600)
-    ('1 min', '10 s', '2500 ms', '1 h')
+    >>> duration(60), duration(10.026), duration(2.5), duration(3600), duration(0.25)
+    ('1 min', '10 s', '2500 ms', '1 h', '250 ms')
     """
-    ms = round(seconds * 1000)
+    ms = round(float(f"{seconds:.2g}") * 1000)
     for unit, length in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if ms and ms % length == 0:
             return f"{ms // length} {unit}"

@@ -277,11 +277,17 @@ class LiveJob:
         self._id = _chosen(answers, job, table)
         self._history: dict[int, Any] = {}
 
-    def poll(self) -> Job:
-        get, path = self._answers.get, f"jobs/{self._id}"
-        detail, answer = get(path), get(f"{path}/checkpoints")
+    def look(self) -> Any:
+        """Remember the checkpoints that Flink tells of now: one request. The answer, as Flink gave it."""
+        answer = self._answers.get(f"jobs/{self._id}/checkpoints")
         for row in answer.get("history") or ():
             self._history[row["id"]] = row
+        return answer
+
+    def poll(self) -> Job:
+        answer = self.look()
+        get, path = self._answers.get, f"jobs/{self._id}"
+        detail = get(path)
         whole = {**answer, "history": [self._history[i] for i in sorted(self._history)]}
         vertices = [(v["id"], v["name"]) for v in detail.get("vertices", ())]
         return _job(
@@ -289,6 +295,9 @@ class LiveJob:
             [self._metrics(f"{path}/vertices/{v}/metrics") for v, _ in vertices],
             {name: get(f"{path}/vertices/{v}/backpressure") for v, name in vertices},
         )  # fmt: skip
+
+    def config(self) -> CheckpointConfig:
+        return config_of(self._answers.get(f"jobs/{self._id}/checkpoints/config"))
 
     def _metrics(self, path: str) -> Any:
         known = [m["id"] for m in self._answers.get(path) or ()]
@@ -299,14 +308,14 @@ class LiveJob:
 
 
 def follow(live: LiveJob, *, clock: Clock, for_s: float = 0.0) -> Job:
-    """Poll for so long, often enough that no checkpoint is forgotten between two polls; at least once."""
+    """Look for so long, often enough that no checkpoint is forgotten between two looks; then poll."""
     end = clock.monotonic() + for_s
-    job = live.poll()
+    live.look()
+    interval = (live.config().interval_ms or 10_000) / 1000
     while (left := end - clock.monotonic()) > 0:
-        interval = (job.config.interval_ms or 10_000) / 1000
-        clock.sleep(min(left, _POLL_S, max(_LEAST_POLL_S, interval * HISTORY / 2)))
-        job = live.poll()
-    return job
+        clock.sleep(min(left, _POLL_S, max(_LEAST_POLL_S, interval * HISTORY / 5)))
+        live.look()
+    return live.poll()
 
 
 def _chosen(answers: Answers, job: str | None, table: str | None) -> str:

@@ -35,10 +35,11 @@ def page(c: Checkup) -> str:
     v = c.verdict
     title = f"{c.name}: {v.word}"
     body = [_header(c), _stock_section(c), _finding_section(c), _figure_section(figures(c)), _fix_section(c)]
-    return _document(title, "".join(body) + _forecast_section(c) + _footer(c))
+    return document(title, "".join(body) + _forecast_section(c) + _footer(c))
 
 
-def _document(title: str, body: str) -> str:
+def document(title: str, body: str) -> str:
+    """A file around a page's body."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -139,7 +140,7 @@ def _finding_section(c: Checkup) -> str:
 
 
 def _finding(f: Finding) -> str:
-    where = ", ".join(f"{k} {v}" for k, v in f.scope.items() if k != "table")
+    where = ", ".join(f"{k} {v}" for k, v in f.scope.items() if k != "table" and v != "")
     small = ", ".join(t for t in (f.confidence, where) if t)
     change = "".join(f"<li>{escape(step)}</li>" for step in f.change)
     evidence = [(k.replace("_", " "), _evidence(v)) for k, v in f.evidence.items()]
@@ -206,9 +207,11 @@ def _step(s: Step) -> str:
     words = [("loses", s.loses), ("effect", s.effect), *(("forecast", str(f)) for f in s.forecasts)]
     words += [("confirmed by", s.probe), *(("note", n) for n in s.notes)]
     words += [(f"in the job: {k}", v) for k, v in s.job.items()]
-    facts = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in words if v)
     sql = f"<pre><code>{escape(chr(10).join(s.sql))}</code></pre>" if s.sql else ""
-    undo = f"<p>Undo:</p><pre><code>{escape(chr(10).join(s.undo))}</code></pre>" if s.undo else ""
+    undo = "".join(f"<pre><code>{escape(u)}</code></pre>" for u in s.undo if ";" in u)
+    words += [("undo", u) for u in s.undo if ";" not in u]
+    undo = f"<p>Undo:</p>{undo}" if undo else ""
+    facts = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in words if v)
     return (
         f"<h4>{escape(s.title)} <small>{escape(s.id)}, for {escape(', '.join(s.findings))}</small></h4>{sql}"
         f'<dl class="facts">{facts}</dl>{undo}'
@@ -257,7 +260,7 @@ def index_page(f: Fleet) -> str:
         f'<div class="wide" tabindex="0"><table class="fleet"><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
-    return _document(f"{len(f.patients)} tables", body)
+    return document(f"{len(f.patients)} tables", body)
 
 
 def _patient(p: Patient) -> str:

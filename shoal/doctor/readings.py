@@ -43,6 +43,7 @@ def readings(case: Case) -> dict[str, float | None]:
     runs = None
     if d.buckets is not None and d.limits is not None and d.limits.primary_key:
         runs = max((b.runs for b in d.buckets.top), default=0)
+    last = m.segments.segments[-1:]  # the rhythm of today, where it changed
     found: dict[str, float | int | None] = {
         "commit_interval_s": d.interval_s,
         **{f"{n}_per_minute": flows.per_minute(n) for n in ("flush", "rewrite", "changelog", "metadata")},
@@ -61,4 +62,6 @@ def readings(case: Case) -> dict[str, float | None]:
         "dead_ratio": None if m.metadata is None else m.metadata.dead_ratio,
         "idle_share": sum(n == 0 for n in counted) / len(counted) if counted else None,
     }
+    if len(m.segments.segments) > 1 and last:
+        found |= {n: v for n, v in last[0].medians.items() if n in ("commit_interval_s", "flush_per_minute")}
     return {name: None if found[name] is None else float(found[name] or 0) for name in READINGS}

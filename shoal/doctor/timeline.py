@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shoal.doctor.model import Model
     from shoal.doctor.query_log import Query
 
-VERSION = 1
+SCHEMA = "shoal.doctor.timeline/1"
 BINS = 120  # stretches that flows are summed over
 
 # How a series is drawn: a line through its points; a value that stays until the next; bars of `Lane.bin_ms`, on top of
@@ -193,7 +193,7 @@ class Timeline:
 
     def to_dict(self) -> dict[str, Any]:  # JSON
         return {
-            "version": VERSION, "table": self.table, "name": self.name, "first_ms": self.first_ms,
+            "schema": SCHEMA, "table": self.table, "name": self.name, "first_ms": self.first_ms,
             "last_ms": self.last_ms, "first": self.first, "last": self.last,
             "lanes": [lane.to_dict() for lane in self.lanes], "changes": [c.to_dict() for c in self.changes],
             "stocks": list(self.stocks), "turns": [t.to_dict() | {"says": self.turn_text(t)} for t in self.turns],

@@ -21,7 +21,7 @@ _LEFT, _RIGHT, _TOP = 46, 14, 54
 _TALL, _LOW, _ROW = 64, 38, 13  # heights of a shared plot, of a plot of its own, of a row of marks
 _HEAD, _LEGEND, _GAP, _LINE = 20, 16, 14, 16
 _CHARACTER = 6.4  # pixels of a letter of 12 px, on average
-_APART = 16  # pixels between two numbers of rules
+_APART = 24  # pixels between two numbers of rules
 _KINDS = 4  # colours
 _STYLE = """
 .shoal { --bg: #ffffff; --ink: #1b2430; --dim: #5f6b7a; --grid: #e3e7ec; --rule: #c2410c;
@@ -47,6 +47,18 @@ def svg(t: Timeline, width: int = WIDTH, lanes: Sequence[str] = ()) -> str:
     drawing.axis()
     drawing.words()
     return drawing.finish()
+
+
+def html(t: Timeline) -> str:
+    """A page with the picture, wide and narrow, and its words as text: one file, nothing is loaded."""
+    from shoal.doctor.html import document
+
+    pictures = "".join(f'<div class="{name}">{svg(t, size)}</div>' for name, size in (("far", WIDTH), ("near", NARROW)))
+    style = (
+        "<style>.near{display:none}@media(max-width:640px){.far{display:none}.near{display:block}}"
+        ".shoal{max-width:100%;height:auto}</style>"
+    )
+    return document(f"{t.name or t.table}: timeline", f"{style}{pictures}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +200,16 @@ class _Drawing:
             self.out.append(f'<path class="g" d="M{x:.1f} {bottom:.1f}v5"/>')
             anchor = "start" if i == 0 else "end" if i == count - 1 else "middle"
             self.text(x, bottom + 18, self.t.clock(round(at)), "d", anchor)
-        rules, numbers = [], []
-        last: float | None = None
+        marks: list[tuple[float, int, int]] = []  # where a number stands, the changes that it stands for
         for number, change in enumerate(self.t.changes, 1):
             x = self.x(change.at_ms)
-            if last is None or x - last >= 1:
-                rules.append(f'<path class="r" d="M{x:.1f} {self.top - 6:.1f}V{bottom:.1f}"/>')
-            if last is None or x - last >= _APART:
-                numbers.append((x, number))
-                last = x
-        self.out += rules
-        for x, number in numbers:
-            self.text(x, self.top - 9, str(number), "n", "middle")
+            self.out.append(f'<path class="r" d="M{x:.1f} {self.top - 6:.1f}V{bottom:.1f}"/>')
+            if marks and x - marks[-1][0] < _APART:
+                marks[-1] = (marks[-1][0], marks[-1][1], number)
+            else:
+                marks.append((x, number, number))
+        for x, one, last in marks:
+            self.text(x, self.top - 9, str(one) if one == last else f"{one}-{last}", "n", "middle")
         self.y = bottom + 30
 
     def words(self) -> None:

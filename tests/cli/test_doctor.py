@@ -27,7 +27,7 @@ def make(lake: Lake, name: str, commits: int, every_s: float = 60, rows: int = 5
         for n in range(1, commits + 1):
             lake.clock.sleep(every_s)
             w.upsert(pa.table([list(range(n, n + rows)), [n] * rows], schema=SCHEMA))
-            w.commit(checkpoint=n)
+            w.commit(checkpoint=n, wait=True)  # its compaction keeps up
 
 
 @pytest.fixture(scope="module")

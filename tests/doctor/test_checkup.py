@@ -41,9 +41,10 @@ def backlog(buckets: int, level0: int, options: dict[str, str] | None = None) ->
 def test_the_bar_and_the_data_decide_the_exit_code() -> None:
     c = checkup(steady_table(20).window()).case
     assert Checkup(c, ()).verdict.code == 0 and Checkup(c, ()).verdict.text.startswith("well: ")
-    assert Checkup(c, (finding("warn"),)).verdict.code == 0
-    assert "1 warning" in Checkup(c, (finding("warn"),)).verdict.text
-    assert Checkup(c, (finding("warn"),), "warn").verdict.code == 1
+    assert Checkup(c, (finding("info"),)).verdict.code == 0
+    assert Checkup(c, (finding("warn"),)).verdict.code == 1
+    high = Checkup(c, (finding("warn"),), "error").verdict
+    assert high.code == 0 and high.text.endswith("; 1 warning")
     sick = Checkup(c, (finding("error"), finding("warn"), finding("warn")), "error").verdict
     assert (sick.code, sick.text) == (1, "sick: D1 a name (1 error, 2 warnings)")
 
@@ -115,7 +116,7 @@ def test_json_has_a_schema_and_the_verdict(fast: Checkup) -> None:
     out = json.loads(json.dumps(fast.to_dict(), allow_nan=False))
     assert out["schema"] == "shoal.doctor.check/1" and out["table"] == "debt.ckpt_1s"
     assert out["verdict"] == {
-        "ok": True, "code": 0, "word": "well", "text": fast.verdict.text, "fail_on": "error"
+        "ok": False, "code": 1, "word": "sick", "text": fast.verdict.text, "fail_on": "warn"
     }  # fmt: skip
     assert [f["id"] for f in out["findings"]] == [f.id for f in fast.findings]
     assert out["counts"] == {"error": 0, "warn": sum(f.severity == "warn" for f in fast.findings), "info": sum(

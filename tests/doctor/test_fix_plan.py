@@ -7,6 +7,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from incidents import live
+from planted import Case as Planted
+from planted import planted
 from toy import File, Toy, steady_table
 
 from shoal.doctor.checkup import Checkup, checkup
@@ -173,3 +176,11 @@ def test_readings_are_the_models() -> None:
     assert found["live_files"] == case.model.debt.live.data.files if case.model.debt.live else None
     assert found["commit_interval_s"] == 10 and found["flush_per_minute"] == case.model.flows.per_minute("flush")
     assert Checkup(case, ()).plan.readings == found
+
+
+@pytest.mark.parametrize("case", {c.cause: c for c in planted()}.values(), ids=lambda c: str(c.cause))
+def test_a_planted_cause_has_steps_against_it(case: Planted) -> None:
+    found = checkup(replace(live(case.life), name="d.t"), slo_ms=case.slo_ms)
+    assert found.verdict.code == 1 and case.cause in found.verdict.text
+    assert found.plan.steps and all(case.cause in s.findings for s in found.plan.steps)
+    assert all(f.before is None or not f.holds(f.before) for s in found.plan.steps for f in s.forecasts)

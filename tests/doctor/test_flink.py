@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 import shoal
+from shoal.clock import ManualClock
 from shoal.doctor.checkpoints import bursts, join, restarts, rhythm_ms, writers_of
-from shoal.doctor.flink import Checkpoint, Job, LiveJob, Rest, checkpoints_of, saved_job
+from shoal.doctor.flink import Checkpoint, Job, LiveJob, Rest, checkpoints_of, follow, saved_job
 from shoal.doctor.window import NOTHING, SnapshotFacts
 
 DATA = Path(__file__).parent / "data"
@@ -222,6 +223,19 @@ def test_a_live_job_is_polled(server: Server, sample: Path) -> None:
     whole = saved_job(sample)
     assert (job.config, job.checkpoints, job.durations) == (whole.config, whole.checkpoints, whole.durations)
     assert job.metric("compactionThreadBusy") == whole.metric("compactionThreadBusy")
+
+
+def test_a_job_is_followed_so_that_nothing_is_forgotten(server: Server) -> None:
+    class Passing(ManualClock):
+        """Two checkpoints come with every wait."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            server.n = min(server.n + 2, 12)
+
+    job = follow(LiveJob(Rest(server.url)), clock=Passing(), for_s=60)
+    assert [c.id for c in job.checkpoints] == list(range(1, 13)) and job.missed == 0
+    assert job.metric("compactionThreadBusy")
 
 
 def test_which_job(server: Server) -> None:

@@ -342,7 +342,7 @@ def test_a_picture_is_well_formed_and_the_same_each_time(faster: Toy) -> None:
 
 def test_json_is_a_contract(found: Timeline) -> None:
     out = json.loads(json.dumps(found.to_dict()))
-    assert out["version"] == 1
+    assert out["schema"] == "shoal.doctor.timeline/1"
     assert [lane["id"] for lane in out["lanes"]] == [
         "interval", "commits", "flows", "runs", "stocks", "durations", "pins", "acts", "queries",
     ]  # fmt: skip

@@ -79,7 +79,7 @@ def _watch(warehouse: Path, url: str) -> Watched:
     metadata = Lake(LocalStore(warehouse)).table("d.t").metadata
     end = time.monotonic() + LONGEST_S
     while time.monotonic() < end:
-        live.poll()
+        live.look()
         if (metadata.latest_id() or 0) >= ENOUGH:
             break
         time.sleep(1)

@@ -16,8 +16,10 @@ def test_text_json_and_a_picture(run, warehouse, tmp_path):
     picture = tmp_path / "t.svg"
     ran = run("doctor", "timeline", "shop.orders", "-w", warehouse, "-o", "json", "--svg", str(picture))
     found = json.loads(ran.out)
-    assert (found["version"], found["first"], found["last"], found["join"]) == (1, 1, 3, None)
+    assert (found["schema"], found["first"], found["last"], found["join"]) == ("shoal.doctor.timeline/1", 1, 3, None)
     assert picture.read_text().startswith("<svg ") and ran.err == f"shoal: wrote {picture}\n"
+    page = run("doctor", "timeline", "shop.orders", "-w", warehouse, "--html", "-").out
+    assert page.startswith("<!DOCTYPE html>") and page.count("<svg ") == 2 and "<script" not in page
 
 
 def test_a_query_log_and_a_history(run, warehouse, tmp_path):
