@@ -19,7 +19,8 @@ from shoal.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
     from shoal.doctor.fix import Plan, Step
-    from shoal.doctor.fix_apply import Applied
+    from shoal.doctor.fix_apply import Applied, Treatment
+    from shoal.doctor.history_store import HistoryStore
 
 _KEY = "plan"
 
@@ -45,14 +46,27 @@ def _fix(args: Namespace) -> int:
 
 
 def _apply(args: Namespace, plan: Plan) -> int:
-    from shoal.doctor.checkup_text import step_lines
     from shoal.doctor.fix_apply import Treatment
 
     if args.output == "json" or args.json:
         raise BadRequest("--apply asks for each step, so it goes with text only", hint="leave out -o json")
+    from shoal.doctor.history_file import check_outside
+    from shoal.doctor.history_store import HistoryStore
+
     lake = open_lake(args)
     treatment = Treatment(lambda: lake.table(args.table), plan, lambda: checkup_of(args, lake.table(args.table)).plan)
     applied: list[Applied] = []
+    with HistoryStore(args.history) as history:  # before anything is done: no step without a trace
+        check_outside(history.path, plan.table)
+        _ask_and_apply(args, treatment, history, applied)
+    note(f"{len(applied)} of {len(plan.steps)} steps done; 'shoal doctor verify {plan.name}' tells what came of them")
+    return 0
+
+
+def _ask_and_apply(args: Namespace, treatment: Treatment, history: HistoryStore, applied: list[Applied]) -> None:
+    from shoal.doctor.checkup_text import step_lines
+
+    plan = treatment.plan
     for number, step in enumerate(plan.steps, 1):
         print("\n".join(["", f"-- {step.block}", *step_lines(step, f"{number}/{len(plan.steps)} ")]), flush=True)
         if step.action is None:
@@ -65,9 +79,7 @@ def _apply(args: Namespace, plan: Plan) -> int:
         done = treatment.apply(step, typed=typed)
         applied.append(done)
         print(f"-- done: {done.what}", flush=True)
-        _keep(args, plan, applied, done)
-    note(f"{len(applied)} of {len(plan.steps)} steps done; 'shoal doctor verify {plan.name}' tells what came of them")
-    return 0
+        _keep(args, history, plan, applied)
 
 
 def _asked(step: Step, name: str) -> str | None:
@@ -82,19 +94,16 @@ def _asked(step: Step, name: str) -> str | None:
     return typed if typed.lower() in ("y", "yes") else None
 
 
-def _keep(args: Namespace, plan: Plan, applied: list[Applied], done: Applied) -> None:
-    """What was done, in the history and in the plan's file: a step is never done without a trace."""
-    from shoal.doctor.history_file import check_outside
-    from shoal.doctor.history_store import HistoryStore
+def _keep(args: Namespace, history: HistoryStore, plan: Plan, applied: list[Applied]) -> None:
+    """What was done, in the history and in the plan's file."""
     from shoal.doctor.window import Event
 
+    done = applied[-1]
     value = {**plan.to_dict(), "applied": [a.to_dict() for a in applied]}
     if args.plan is not None and args.plan != "-":
         write_text(args.plan, json.dumps(value, indent=2) + "\n")
-    with HistoryStore(args.history) as history:
-        check_outside(history.path, plan.table)
-        history.record(plan.table, "fix", plan.taken_ms, _KEY, value)
-        history.tell(plan.table, plan.name, [Event(done.time_ms, "fix", f"{done.step}: {done.what}", done.snapshot)])
+    history.record(plan.table, "fix", plan.taken_ms, _KEY, value)
+    history.tell(plan.table, plan.name, [Event(done.time_ms, "fix", f"{done.step}: {done.what}", done.snapshot)])
 
 
 # ---- verify ----------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ caption{text-align:left;color:var(--soft);font-size:.86rem;padding-bottom:.3em}
 th,td{padding:.34em .8em;text-align:right;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}
 th:first-child{text-align:left;padding-left:0}
 thead th{color:var(--soft);font-weight:600;font-size:.84rem;white-space:normal;vertical-align:bottom}
-tbody th{font-weight:600}
+tbody th{font-weight:600}.fleet th:last-child{text-align:left}
 #stocks~.wide td:nth-child(n+6),.fleet td:nth-child(2),td.text{text-align:left}
 #stocks~.wide td:last-child,td.text{white-space:normal;min-width:15em}
 .finding{background:var(--card);border:1px solid var(--line);border-left:5px solid var(--soft);border-radius:4px;

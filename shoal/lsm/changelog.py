@@ -117,7 +117,7 @@ class LookupFold:
             if found is not None and found.num_rows:
                 table, order, first = self._with_found(table, found.select(table.schema.names).cast(table.schema))
                 levels = table.column(LEVEL).to_numpy()
-        order, first = without_looked_up(levels, order, first)
+        order, first, _ = without_looked_up(levels, order, first)
         table = table.combine_chunks()  # columns are picked from twice: for the result and for what was before
         versions = Versions(table, order, first, kinds_of([table]), lone_pass=False)
         here, starts = levels[order], versions.starts
@@ -200,9 +200,10 @@ class FullFold:
         starts = np.flatnonzero(first)
         counts = np.diff(np.append(starts, len(order)))
         old = np.maximum.reduceat(np.where(levels[order] == self.max_level, order, -1), starts)
+        single = None
         if self.rules.lookup:
-            order, first = without_looked_up(levels, order, first)
-        versions = Versions(table, order, first, kinds_of([table]))
+            order, first, single = without_looked_up(levels, order, first)
+        versions = Versions(table, order, first, kinds_of([table]), single=single)
         result = _Result.of(versions, folded_rows(versions, self.rules, self.columns), self.columns)
         # a key whose only row is on the highest level did not change
         changelog = changed_rows(result, versions, (counts > 1) | (old < 0), old, self.changes.compare)

@@ -229,10 +229,11 @@ class _Fold:
         from shoal.lsm.versions import Versions
 
         table = pa.Table.from_batches(parts)
+        single = None
         if self.rules.lookup:
-            order, first = without_looked_up(table.column(LEVEL).to_numpy(), order, first)
+            order, first, single = without_looked_up(table.column(LEVEL).to_numpy(), order, first)
         values = [c for c in self.columns if c not in (SEQUENCE, KIND)]
-        folded = engine.fold(Versions(table, order, first, kinds_of(parts)), values)
+        folded = engine.fold(Versions(table, order, first, kinds_of(parts), single=single), values)
         columns = dict(zip(values, folded.columns))
         if KIND in self.columns:
             columns[KIND] = pa.array(folded.kinds, pa.int8())
@@ -253,20 +254,24 @@ class _Fold:
         yield from self._chosen(parts, rows)
 
 
-def without_looked_up(levels: Array, order: Array, first: Array) -> tuple[Array, Array]:
-    """The versions less those above level 0 that a later compaction has looked up. Agrees with: LookupMergeFunction."""
+def without_looked_up(levels: Array, order: Array, first: Array) -> tuple[Array, Array, Array | None]:
+    """The versions less those above level 0 that a later compaction has looked up. Agrees with: LookupMergeFunction.
+
+    Last, which keys had one version all along, if some lost versions: the others are merged even with one left.
+    """
     here = levels[order]
     high = np.where(here > 0, here, np.iinfo(here.dtype).max)
     starts = np.flatnonzero(first)
     least = np.minimum.reduceat(high, starts)
-    keep = (here <= 0) | (here == np.repeat(least, np.diff(np.append(starts, len(order)))))
+    counts = np.diff(np.append(starts, len(order)))
+    keep = (here <= 0) | (here == np.repeat(least, counts))
     if keep.all():
-        return order, first
+        return order, first, None
     group = (np.cumsum(first) - 1)[keep]
     left = np.empty(len(group), bool)
     left[0] = True
     np.not_equal(group[1:], group[:-1], out=left[1:])
-    return order[keep], left
+    return order[keep], left, counts == 1
 
 
 def _cut_between_keys(table: pa.Table, first: Array, most: int) -> Iterator[pa.RecordBatch]:

@@ -53,6 +53,8 @@ class Versions:
     """Row kinds, aligned with the rows of the table; None: all +I."""
     lone_pass: bool = True
     """A key with one version passes as it is. Not where compactions look up (LookupChangelogMergeFunctionWrapper)."""
+    single: Array | None = None
+    """Which keys had one version before others were left out, where some were: only those pass as they are."""
 
     @cached_property
     def starts(self) -> Array:
@@ -68,7 +70,9 @@ class Versions:
         """Which keys have one version; None when no key has."""
         if not self.lone_pass:
             return None
-        alone = self.starts == self.ends
+        alone: Array = self.starts == np.append(self.starts[1:], len(self.order)) - 1
+        if self.single is not None:
+            alone &= self.single
         return alone if alone.any() else None
 
     @cached_property
@@ -89,7 +93,11 @@ class Versions:
     @cached_property
     def plain(self) -> Steps:
         """Every version adds."""
-        ops = None if self.lone_pass else np.zeros(len(self.order), np.int8)
+        ops = None
+        if not self.lone_pass or self.single is not None:
+            ops = np.zeros(len(self.order), np.int8)
+            if self.lone is not None:
+                ops[self.starts[self.lone]] = RESET
         return Steps(self.order, self.starts, len(self.starts), ops)
 
     def own_kinds(self, kinds: Array) -> Array:

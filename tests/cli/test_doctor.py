@@ -7,6 +7,7 @@ import io
 import json
 import random
 import shutil
+import tarfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -124,11 +125,9 @@ def test_a_forecast_has_prices_when_they_are_given(run, tables):
 
 
 def test_flink_answers_are_read_from_a_folder(run, tables, tmp_path):
-    folder = tmp_path / "flink"
-    folder.mkdir()
-    (folder / "job.json").write_text(json.dumps({"jid": "j", "name": "n", "state": "RUNNING", "vertices": []}))
-    (folder / "checkpoints-00.json").write_text(json.dumps({"counts": {}, "summary": {}, "history": []}))
-    (folder / "checkpoints-config.json").write_text(json.dumps({"interval": 60000}))
+    with tarfile.open(Path(__file__).parents[1] / "doctor" / "data" / "flink-rest-sample.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = next(tmp_path.rglob("job.json")).parent
     assert run("doctor", "check", "shop.healthy", "-w", str(tables), "--flink", str(folder)).code == 0
     ran = run("doctor", "check", "shop.healthy", "-w", str(tables), "--job", "x")
     assert ran.code == 2 and "--job needs --flink" in ran.err
@@ -201,6 +200,17 @@ def test_the_end_of_the_input_is_a_no(run, own, monkeypatch):
     assert ran.code == 0 and "-- done" not in ran.out
     assert shoal.open(str(own)).table("shop.lonely").metadata.latest_id() == before
     assert run("doctor", "fix", "shop.lonely", "-w", str(own), "--apply", "--json").code == 2
+
+
+def test_no_step_is_done_that_the_history_cannot_keep(run, own, monkeypatch):
+    answers(monkeypatch, "y", "y", "y", "y")
+    before = sorted((p, p.stat().st_mtime_ns) for p in own.rglob("*"))
+    inside = own / "shop.db" / "lonely" / "h.sqlite"
+    for path in (inside, own / "shop.db" / "lonely" / "snapshot" / "snapshot-1"):
+        ran = run("doctor", "fix", "shop.lonely", "-w", str(own), "--apply", "--history", str(path))
+        assert ran.code in (2, 3, 4) and "-- done" not in ran.out
+        inside.unlink(missing_ok=True)
+    assert [p for p, _ in before] == sorted(own.rglob("*"))
 
 
 def test_verify_compares_a_plan_in_a_file_with_what_came(run, own, tmp_path):

@@ -97,7 +97,23 @@ INCIDENTS: dict[str, Java] = {
     "d8_late20": Java("D8", {"partitions": 10, "partition_mode": "time", "late_share": 0.2, "buckets": 4,
                              "interval": 30, "minutes": 50}),
     "d8_healthy": Java(None, _SPREAD),
+    # on top of something that is all right
+    "d1_read": Java("D1", {"buckets": 4, "producer": "input", "phases": [
+        {"minutes": 35, "interval": 60}, {"minutes": 10, "interval": 10, "consumer": {"id": "bi"}}]}),
+    "d4_days": Java("D4", {"partitions": 3, "partition_mode": "time", "groups": 300, "group_share": 0.7, "buckets": 6,
+                           "interval": 60, "minutes": 50}),
+    "d5_fast": Java("D5", {"buckets": 4, "interval": 10, "minutes": 15, "compact_mb_s": 0.06, "rate": 300}),
+    "d6_write_only": Java("D6", {"options": _SOON, "compactor": {"every": 10, "user": "compactor", "batch": True},
+                                 "buckets": 2, "interval": 60, "minutes": 90, "compaction": False}),
+    "d8_many": Java("D8", {"partitions": 24, "partition_mode": "time", "late_share": 0.3, "buckets": 2,
+                           "interval": 30, "minutes": 45}),
     # healthy
+    "h_append": Java(None, {"buckets": -1, "primary_key": False, "interval": 60, "minutes": 45}),
+    "h_full": Java(None, {"buckets": 4, "producer": "full-compaction", "delta_commits": 10, "phases": [
+        {"minutes": 10, "interval": 60}, {"minutes": 40, "interval": 60, "consumer": {"id": "bi"}}]}),
+    "h_deletes": Java(None, {"buckets": 4, "interval": 60, "minutes": 40, "deletes": 0.3}),
+    "h_rate": Java(None, {"buckets": 4, "format": "parquet", "phases": [
+        {"minutes": 25, "interval": 60, "rate": 10}, {"minutes": 25, "interval": 60, "rate": 500}]}),
     "h_dv": Java(None, {"options": _options(deletion_vectors__enabled="true"), "buckets": 4, "interval": 60,
                         "minutes": 40}),
     "h_day": Java(None, {"buckets": 2, "interval": 120, "minutes": 1440, "rate": 5, "expiry": True}),

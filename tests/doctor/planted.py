@@ -188,7 +188,7 @@ def _starved() -> Iterator[Case]:
 
 def _not_starved() -> Iterator[Case]:
     yield Case("h5 one late", None, Life((Phase(120, 60),), 4, slowness=1))
-    for trigger in (3, 10, 20):
+    for trigger in (3, 8, 10):
         options = _options(num_sorted_run__compaction_trigger=trigger)
         yield Case(f"h5 trigger {trigger}", None, Life((Phase(150, 60),), 4, options=options))
     options = _options(num_sorted_run__stop_trigger=2147483647, sort_spill_threshold=10)
