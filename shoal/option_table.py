@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -108,6 +108,7 @@ def all_options() -> Mapping[str, OptionSpec]:
     return _table().options
 
 
+@lru_cache(4096)  # each open of a table asks for the same keys: those of its columns, one by one
 def lookup(key: str) -> OptionSpec | None:
     """The option that a key sets, also by an older key, a map prefix or a pattern.
 
@@ -125,9 +126,15 @@ def lookup(key: str) -> OptionSpec | None:
 
 
 def _matches(pattern: str, key: str) -> bool:
-    first, *rest = re.split(_HOLE, pattern)
+    first, *rest = _literals(pattern)
     # the cheap test first: few patterns are ever compiled
     return key.startswith(first) and bool(re.fullmatch(".+".join(map(re.escape, [first, *rest])), key, re.DOTALL))
+
+
+@cache
+def _literals(pattern: str) -> list[str]:
+    """What a pattern of the table says around its holes."""
+    return re.split(_HOLE, pattern)
 
 
 def known(key: str) -> OptionSpec:

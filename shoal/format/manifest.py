@@ -11,6 +11,7 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -220,12 +221,14 @@ _WANTED = frozenset([c[1] for c in _COLUMNS] + ["_VERSION"])
 _REQUIRED_PATHS = frozenset(c[1] for c in _COLUMNS[: [c[0] for c in _COLUMNS].index("extra_files") + 1]) | {"_VERSION"}
 
 
+@cache
 def _arrow_type(kind: str) -> pa.DataType:
     import pyarrow as pa
 
     return pa.list_(pa.string()) if kind == "strings" else getattr(pa, kind)()
 
 
+@cache
 def entry_schema() -> pa.Schema:
     """The Arrow schema of an entry table: one row per manifest entry, stats as BinaryRows."""
     import pyarrow as pa

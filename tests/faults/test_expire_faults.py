@@ -20,7 +20,7 @@ from shoal.table.upkeep import Keeper
 from tests.faults.lying import Lying
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "table"))
-from expire_model import HOUR, START, build, copy, files, needed, open_table, roots, rows, tag
+from expire_model import HOUR, START, build, copy, files, needed, needed_of, open_table, roots, rows, tag
 
 OPTIONS: dict[str, object] = {
     "write-only": False, "snapshot.num-retained.min": 2, "snapshot.num-retained.max": 3,
@@ -111,11 +111,6 @@ def test_two_expiries_at_once_end_as_one(built: MemoryStore) -> None:
 
 
 FOLDERS = ["d.db/t/snapshot", "d.db/t/tag", "d.db/t/branch", "branch-b/snapshot", "branch-b/tag", "d.db/t/consumer"]
-
-
-def needed_of(store: MemoryStore) -> dict[str, set[str]]:
-    """By root (snapshot, tag, of main and branch) the files it cannot do without."""
-    return {name: {*needed(store, root)} for name, root in roots(store).items()}
 
 
 def check(

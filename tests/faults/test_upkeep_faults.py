@@ -87,14 +87,12 @@ def start() -> MemoryStore:
     return store
 
 
+@cache
 def whole() -> tuple[MemoryStore, int]:
     store = start()
     counted = FaultyStore(store, [])
     assert run(counted) == []
     return store, counted.mutations
-
-
-WHOLE, TOTAL = whole()
 
 
 def read(store: object, **when: Any) -> dict[tuple[str, int], int]:
@@ -118,16 +116,16 @@ def state(store: object) -> tuple[dict[str, dict[tuple[str, int], int]], list[in
 @cache
 def wanted_tags() -> dict[str, dict[tuple[str, int], int]]:
     """What the tags read as when nothing is cut off."""
-    return state(WHOLE)[0]
+    return state(whole()[0])[0]
 
 
 def test_the_scenario_has_everything_in_it() -> None:
-    assert TOTAL > 120
-    assert read(WHOLE) == model()
-    there, checkpoints = state(WHOLE)
+    assert whole()[1] > 120
+    assert read(whole()[0]) == model()
+    there, checkpoints = state(whole()[0])
     # made by the first snapshot of the next hour; the older ones were retained long enough, or were too many
     assert sorted(there) == ["2026-01-01 04", "2026-01-01 05", "2026-01-01 06"]
-    assert checkpoints[-1] == CHECKPOINTS and len(open_table(WHOLE, CHECKPOINTS).metadata.snapshot_ids()) == 2
+    assert checkpoints[-1] == CHECKPOINTS and len(open_table(whole()[0], CHECKPOINTS).metadata.snapshot_ids()) == 2
 
 
 ACTIONS = ["die", "die_after", "fail", "fail_after"]
@@ -136,7 +134,7 @@ ACTIONS = ["die", "die_after", "fail", "fail_after"]
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_cut_loses_and_doubles_nothing(action: str) -> None:
     """Some of the cuts; all of them are the slow test below."""
-    for at in range(1 + ACTIONS.index(action) * 7, TOTAL + 1, 29):
+    for at in range(1 + ACTIONS.index(action) * 7, whole()[1] + 1, 29):
         cut(action, at)
 
 
@@ -159,7 +157,7 @@ def test_a_tag_that_needs_an_expiry_finished_first_does_not_hold_it_up() -> None
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_cut_at_any_change_loses_and_doubles_nothing(action: str) -> None:
-    for at in range(1, TOTAL + 1):
+    for at in range(1, whole()[1] + 1):
         cut(action, at)
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from shoal.store.memory import MemoryStore
 from shoal.table.expire_run import expire
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "table"))
-from expire_model import HOUR, START, build, files, needed, roots, tag
+from expire_model import HOUR, START, build, files, needed_of, roots, tag
 from test_expire_faults import FOLDERS, Lying
 
 NAMES = random.Random(23)
@@ -112,24 +113,21 @@ def writer(store: object, now: int, user: str = "job") -> shoal.Write:
     return lake(store, now).table("d.t").with_options(OPTIONS).write(commit_user=user)
 
 
-def needs(store: MemoryStore) -> dict[str, set[str]]:
-    return {name: set(needed(store, root)) for name, root in roots(store).items()}
-
-
-def honest(built: MemoryStore, commits: int, now: int = NOW) -> set[str]:
+@cache  # the store is made once a module; what is named is the same in every run
+def honest(built: MemoryStore, commits: int, now: int = NOW) -> frozenset[str]:
     """What is named after commits on a store that tells the truth."""
     store = aged(built)
     with writer(store, now) as w:
         for number in range(1, commits + 1):
             w.table.clock.sleep(3600)
             assert commit(w, number) is None
-    return set(roots(store))
+    return frozenset(roots(store))
 
 
-def check(store: MemoryStore, before: dict[str, set[str]], allowed: set[str], told: object) -> None:
+def check(store: MemoryStore, before: dict[str, set[str]], allowed: Set[str], told: object) -> None:
     """What is named is whole, and nothing is gone that had to stay."""
     there = set(files(store))
-    for name, wanted in needs(store).items():
+    for name, wanted in needed_of(store).items():
         assert wanted <= there, (told, name)
     gone = set(before) - set(roots(store))
     assert gone <= allowed, (told, gone - allowed)
@@ -158,7 +156,7 @@ def test_a_writer_that_has_looked_before_sees_through_any_listing(built: MemoryS
             w.table.clock.sleep(3600)
             assert commit(w, 1) is None
             tag(store, "newest", CONSUMED + 3)  # what a stale listing does not know
-            before = needs(store)
+            before = needed_of(store)
             liar.on = True
             w.table.clock.sleep(3600)
             told += commit(w, 2) is not None
@@ -169,7 +167,7 @@ def test_a_writer_that_has_looked_before_sees_through_any_listing(built: MemoryS
 
 def finish(store: MemoryStore, told: object) -> None:
     """Commits without lies do all that is due."""
-    before = needs(store)
+    before = needed_of(store)
     with writer(store, NOW + 4 * HOUR, "later") as w:
         for number in (1, 2):
             assert commit(w, number) is None, told
@@ -183,7 +181,7 @@ def test_a_writer_that_looks_for_the_first_time_sees_through_one_wrong_look(buil
     for about in FOLDERS:
         for look in (1, 2, 3, 4):
             store = aged(built)
-            before = needs(store)
+            before = needed_of(store)
             liar = Liar(store, how, about)
             liar.only = frozenset({look})
             with writer(liar, NOW) as w:
@@ -206,14 +204,14 @@ def test_files_that_are_not_found_delete_nothing_that_is_needed(built: MemorySto
             w.table.clock.sleep(3600)
             failed = commit(w, 1)
             assert failed is None or not warm
-            before = needs(store)
+            before = needed_of(store)
             liar.on = True
             w.table.clock.sleep(3600)
             commit(w, 2)
     except shoal.ShoalError:
-        before = needs(store)  # it could not be opened
+        before = needed_of(store)  # it could not be opened
     check(store, before, allowed, about)
-    assert set(needs(built)) - set(roots(store)) <= allowed
+    assert set(needed_of(built)) - set(roots(store)) <= allowed
     finish(store, about)
 
 
@@ -221,7 +219,7 @@ def test_files_that_are_not_found_delete_nothing_that_is_needed(built: MemorySto
 def test_a_clock_that_is_off_deletes_nothing_that_is_needed(built: MemoryStore, hours: int) -> None:
     """Tags and partitions live by the clock; what no time limits stays, and a consumer is as old as the store says."""
     store = aged(built, NOW)
-    before = needs(store)
+    before = needed_of(store)
     with writer(store, NOW + hours * HOUR) as w:
         for number in (1, 2):
             w.table.clock.sleep(3600)
@@ -238,7 +236,7 @@ def test_any_mix_of_lies(built: MemoryStore) -> None:
         store = aged(built)
         for i in rnd.sample(range(CONSUMED, 14), rnd.randint(0, 2)):
             tag(store, f"t{i}", i)
-        first = needs(store)
+        first = needed_of(store)
         told = []
         allowed = {n for n in first if n.startswith(("snapshot-", "tag-2026", "tag-short"))}
         liar = Liar(store, "fail", "nothing")

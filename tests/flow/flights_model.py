@@ -32,11 +32,14 @@ def airport_zones() -> dict[str, ZoneInfo]:
 
 def csv_rows(start: date, end: date) -> list[dict[str, str]]:
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        lines = csv.reader(io.TextIOWrapper(file, newline=""))
-        names = next(lines)
+        text = io.TextIOWrapper(file, newline="")
+        names = next(csv.reader(text))
         assert names[:3] == ["year", "month", "day"]
-        months = {str((start + timedelta(days=n)).month) for n in range((end - start).days)}
-        rows = [dict(zip(names, line, strict=True)) for line in lines if line[1] in months]
+        days = [start + timedelta(days=n) for n in range((end - start).days)]
+        months = tuple({f"{day.year},{day.month}," for day in days})
+        # no value holds a line break, and most lines are of other months
+        lines = csv.reader(line for line in text if line.startswith(months))
+        rows = [dict(zip(names, line, strict=True)) for line in lines]
     return [row for row in rows if start <= date(int(row["year"]), int(row["month"]), int(row["day"])) < end]
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -30,16 +32,31 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def engine(**how: Any) -> Engine:
-    lake = Lake(MemoryStore(), clock=ManualClock(), scheduler=ManualScheduler)  # type: ignore[arg-type]
+    """An engine over a store of its own that holds both tables."""
+    store = MemoryStore()
+    for path, data in made(json.dumps(how)).items():
+        store.put(path, data)
+    return over(store)
+
+
+def over(store: MemoryStore) -> Engine:
+    return Engine(Lake(store, clock=ManualClock(), scheduler=ManualScheduler), database="shop")  # type: ignore[arg-type]
+
+
+@cache
+def made(kind: str) -> dict[str, bytes]:
+    """The files of the tables, written once for each kind."""
+    how, store = json.loads(kind), MemoryStore()
+    e = over(store)
+    lake = e.lake
     lake.create_table("shop.t", COLUMNS, **how)
     lake.create_table("shop.news", pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.int32())]))
-    e = Engine(lake, database="shop")
     say(e, "INSERT INTO news VALUES (2, 'two', 20), (4, 'four', 40), (9, 'nine', NULL)")
     say(
         e,
         "INSERT INTO t VALUES (1, 'a', 1.5, 'mon'), (2, 'b', 2, 'mon'), (3, NULL, 3.25, 'tue'), (4, 'd', NULL, 'tue')",
     )
-    return e
+    return {f.path: store.read(f.path) for f in store.list("")}
 
 
 def say(e: Engine, sql: str) -> dict[str, Any]:

@@ -115,9 +115,18 @@ def roots(store: Store) -> dict[str, Snapshot]:
     return out
 
 
-def needed(store: Store, root: Snapshot, changelog: bool = False) -> Iterator[str]:
-    """Files without which the snapshot cannot be read, and with `changelog` those of its changes."""
+def needed_of(store: Store) -> dict[str, set[str]]:
+    """By root (snapshot, tag, of main and branch) the files it cannot do without."""
     table = lake(store).table("d.t")
+    return {name: {*needed(store, root, table=table)} for name, root in roots(store).items()}
+
+
+def needed(store: Store, root: Snapshot, changelog: bool = False, table: Table | None = None) -> Iterator[str]:
+    """Files without which the snapshot cannot be read, and with `changelog` those of its changes.
+
+    `table` may have read metadata of the store before.
+    """
+    table = table or lake(store).table("d.t")
     meta = table.metadata
     if changelog:
         metas = meta.changelog(root)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -48,8 +50,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def table(**options: Any) -> Table:
-    lake = Lake(MemoryStore(), clock=ManualClock(), scheduler=ManualScheduler)  # type: ignore[arg-type]
+def table(store: MemoryStore | None = None, /, **options: Any) -> Table:
+    lake = Lake(store or MemoryStore(), clock=ManualClock(), scheduler=ManualScheduler)  # type: ignore[arg-type]
     key, parts = options.pop("key", []), options.pop("parts", [])
     return lake.create_table("d.t", COLUMNS, primary_key=key, partition_by=parts, options=options)
 
@@ -59,12 +61,23 @@ def row(i: int) -> dict[str, Any]:
 
 
 def filled(**options: Any) -> tuple[Table, Rows]:
-    t = table(**options)
+    store = MemoryStore()
+    for path, data in made(json.dumps(options)).items():
+        store.put(path, data)
+    lake = Lake(store, clock=ManualClock(), scheduler=ManualScheduler)  # type: ignore[arg-type]
+    return lake.table("d.t"), [row(i) for i in range(30)]
+
+
+@cache
+def made(options: str) -> dict[str, bytes]:
+    """The files of a table with three commits, written once for each kind."""
+    store = MemoryStore()
+    t = table(store, **json.loads(options))
     for start in (0, 10, 20):
         with t.write() as w:
             w.append(pa.Table.from_pylist([row(i) for i in range(start, start + 10)], COLUMNS))
             w.commit()
-    return t, [row(i) for i in range(30)]
+    return {f.path: store.read(f.path) for f in store.list("")}
 
 
 def held(t: Table) -> Rows:

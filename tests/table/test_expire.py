@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from expire_model import HOUR, START, build, copy, files, lake, needed, open_table, roots, rows, tag, write
+from expire_model import HOUR, START, build, copy, files, lake, needed_of, open_table, rows, tag, write
 
 import shoal
 from shoal.clock import ManualClock, ManualScheduler
@@ -238,7 +238,7 @@ def test_tags_and_branches_read_as_before(built: MemoryStore) -> None:
 def test_nothing_is_left_over_and_nothing_needed_is_gone(built: MemoryStore) -> None:
     store = copy(built)
     expire(open_table(store), retain_min=1, retain_max=1)
-    wanted = {p for root in roots(store).values() for p in needed(store, root)}
+    wanted = set().union(*needed_of(store).values())
     have = {p for p in files(store) if "/manifest/" in p or "/bucket-0/" in p}
     assert wanted == have
 
