@@ -330,7 +330,7 @@ def _with_p99(name: str, times: Sequence[int], values: Sequence[float], axis: Ax
     if not values:
         return []
     padded = np.r_[np.full(_ROLLED - 1, np.nan), np.array(values, np.float64)]
-    rolled = np.nanpercentile(np.lib.stride_tricks.sliding_window_view(padded, _ROLLED), 99, axis=1)
+    rolled = np.nanpercentile(np.lib.stride_tricks.sliding_window_view(padded, _ROLLED), 99, axis=1, method="higher")
     return [Series(name, "dots", axis.thin(times, values)), Series(f"{name} p99", "line", axis.thin(times, rolled))]
 
 

@@ -251,7 +251,8 @@ def _rows(lane: Lane) -> Iterator[_Row]:
 def _words(t: Timeline, room: int) -> Iterator[tuple[str, str]]:
     """The changes in order, and where slopes moved."""
     if not t.changes:
-        yield "No change in this time: interval, flows and options stayed as they were.", ""
+        for line in textwrap.wrap("No change in this time: interval, flows and options stayed as they were.", room):
+            yield line, ""
     for number, change in enumerate(t.changes, 1):
         for i, line in enumerate(textwrap.wrap(f"{number}  {t.clock(change.at_ms)}  {change.says}", room)):
             yield ("   " * bool(i)) + line, ""
