@@ -151,9 +151,11 @@ def _times(a: float, b: float) -> str:
 def seconds(s: float) -> str:
     """A duration for people: under ten seconds with one digit where it matters.
 
-    >>> seconds(0.9985), seconds(2.9), seconds(60.02), seconds(600)
-    ('1 s', '2.9 s', '60 s', '10 min')
+    >>> seconds(0.038), seconds(0.9985), seconds(2.9), seconds(60.02), seconds(600)
+    ('38 ms', '1 s', '2.9 s', '60 s', '10 min')
     """
+    if 0 < s < 0.0995:
+        return f"{s * 1000:.2g} ms"
     if s >= 120:
         return f"{s / 60:.1f}".removesuffix(".0") + " min"
     return (f"{s:.1f}".removesuffix(".0") if s < 10 else f"{s:.0f}") + " s"

@@ -66,8 +66,15 @@ def diagnose(case: Case, rules: Iterable[Diagnosis] | None = None) -> list[Findi
         cause = cause or next((c for c in d.doubted_by if sure.get(c, -1) > _sureness(f)), None)
         if cause is not None:
             f = replace(f, severity="info", evidence={**f.evidence, "explained_by": cause})
-        told.append(f)
+        told.append(replace(f, says=_sentence(f.says)))
     return worst_first(sorted(told, key=lambda f: -_sureness(f)))
+
+
+def _sentence(text: str) -> str:
+    """With a capital, unless it begins with a name such as `changelog-producer`, and with a full stop."""
+    first = text.partition(" ")[0]
+    head = text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+    return head if head.endswith(".") else head + "."
 
 
 _SUPPORTED = CONFIDENCES.index("supported")
