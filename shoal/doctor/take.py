@@ -13,16 +13,20 @@ two looks; where it had to be read again there is an `Event`, and a `Gap` where 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shoal.clock import Clock, SystemClock
 from shoal.doctor.allowance import FREE, Allowance, MeteredStore
+from shoal.doctor.fan_in import fan_in_of
 from shoal.doctor.holders import schema_facts, stock_of
+from shoal.doctor.pins import pins_of
 from shoal.doctor.walk import Step, Walk, vanished
 from shoal.doctor.window import (
+    CHANGELOG,
     REMOVAL,
     Event,
+    FanIn,
     Gap,
     Mark,
     SchemaFacts,
@@ -104,6 +108,7 @@ class _Look:
         self._text: Callable[[bytes], str] = _nowhere
         self._small = 0
         self._stands: Snapshot | None = None  # the snapshot that the first step follows, when it is there
+        self._before: pa.Table | None = None  # the live entries before the first step, where they were read
 
     def window(self, name: str, since: int | None) -> Window:
         state = self.known.state if self.known.last is not None else None
@@ -120,11 +125,15 @@ class _Look:
         start, flows = self._states(state, steps, flows)
         newest = steps[-1].snapshot if steps else self._stands
         stock, cut = stock_of(self.reader, self.store, newest, self.clock)
+        looked = stock(self.partial)
+        if self.known.last is None and since is None and steps and not self.gaps and self._before is not None:
+            pins = pins_of(self.reader, self.store, looked.holders, reachable(self._before, steps, entries))
+            looked = replace(looked, pins=pins, fan_in=self._fan_in(steps[-1].snapshot))
         if self.partial or cut:
             what = "snapshots" if self.partial else "tags, consumers or branches"
             self._event("cut", f"the allowance was spent before all {what} were seen")
         return Window(
-            self.store.uri, name, tuple(map(facts, steps)), flows, start, schemas, stock(self.partial), self.after,
+            self.store.uri, name, tuple(map(facts, steps)), flows, start, schemas, looked, self.after,
             tuple(sorted(self.gaps, key=lambda g: g.first)), tuple(self.events), self.notes,
             inherited=self.walk.inherited, small_size=self._small if steps or state is None else self.known.small_size,
         )  # fmt: skip
@@ -302,11 +311,26 @@ class _Look:
             self.partial = True
             return None
         try:
-            return state_of(self.reader.live_in(metas), self._text, self._small)
+            live = self.reader.live_in(metas)
+            if self._before is None:
+                self._before = live
+            return state_of(live, self._text, self._small)
         except ShoalError as err:
             if not vanished(err):
                 raise
             self.notes["start"] = err.message
+            return None
+
+    def _fan_in(self, newest: Snapshot) -> FanIn | None:
+        """What a read of the newest snapshot merges."""
+        try:
+            metas = self.reader.manifests(newest)
+            if not self.store.can_afford(len(metas), sum(m.file_size for m in metas)):
+                return None
+            return fan_in_of(self.reader.live_in(metas), self.reader.schema(newest.schema_id))
+        except ShoalError as err:
+            if not vanished(err):
+                raise
             return None
 
     def _know(self, schemas: tuple[SchemaFacts, ...]) -> None:
@@ -319,6 +343,18 @@ class _Look:
         if schema.partition_fields:
             default, legacy = str(options.get("partition.default-name")), bool(options.get("partition.legacy-name"))
             self._text = lambda p: paths.partition_path(schema.partition_fields, p, default, legacy)
+
+
+def reachable(before: pa.Table, steps: Sequence[Step], entries: pa.Table) -> frozenset[str]:
+    """Names of the data files that the snapshots of `steps` list; `before` is what was live before the first one."""
+    import pyarrow.compute as pc
+
+    kinds, change = entries.column("class"), entries.column("change")
+    first = pc.and_(pc.equal(kinds, REMOVAL), pc.equal(entries.column("snapshot"), steps[0].snapshot.id))
+    came = pc.and_(pc.greater(change, 0), pc.not_equal(kinds, CHANGELOG))
+    names = set(before.column("file_name").to_pylist())
+    names -= set(entries.filter(first).column("file_name").to_pylist())
+    return frozenset(names | set(entries.filter(came).column("file_name").to_pylist()))
 
 
 def small_size(schema: SchemaFacts) -> int:

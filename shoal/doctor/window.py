@@ -133,8 +133,50 @@ class IndexFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """What a tag or branch keeps of the table's data files that no retained snapshot reaches any more.
+
+    `holds` overlaps with other pins; `alone` is what no other one keeps: what goes when this one goes. `own` are files
+    that a branch wrote itself: it is a table of its own, and they are its data.
+    """
+
+    kind: Literal["tag", "branch"]
+    name: str
+    snapshot: int
+    holds: Count
+    alone: Count
+    own: Count = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """All pins, from the manifests of tags and branches. `exact` is False where not all of them were read."""
+
+    pins: tuple[Pin, ...]
+    together: Count  # each file once
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FanIn:
+    """How a read of the newest snapshot merges, by the key ranges of its files: only runs of one section are merged."""
+
+    files: int
+    bytes: int
+    sections: int
+    merging_sections: int  # of more than one run
+    merging_files: int
+    merging_bytes: int
+    deepest: int  # runs of the section with the most
+    mean_runs: float  # of the section a byte lies in
+
+
+@dataclass(frozen=True, slots=True)
 class Stock:
-    """What one look at the newest snapshot shows besides the flows."""
+    """What one look at the newest snapshot shows besides the flows.
+
+    `pins` and `fan_in` cost manifests of old snapshots and all live entries: only a first look reads them, None else.
+    """
 
     taken_ms: int  # the doctor's clock
     earliest: int | None  # snapshot ids that exist
@@ -144,6 +186,8 @@ class Stock:
     requests: int
     bytes_read: int
     partial: bool = False  # a budget cut the sample off
+    pins: Pins | None = None
+    fan_in: FanIn | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,13 @@ class AvroReader:
         """Row count of the file. Nothing in it says so: the heads of its blocks are read."""
         return self._file.count()
 
+    @cached_property
+    def row_bytes(self) -> float:
+        """Bytes of a record, as in the first block."""
+        for count, raw in self._file.blocks():
+            return len(raw) / count
+        return 0.0
+
     def batches(
         self, columns: Sequence[str], rows: int, groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:

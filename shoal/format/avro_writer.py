@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 # Bytes that make a block whole.
 _BLOCK = 64_000
-# Rows encoded at once.
-_ROWS = 16_384
+# Rows encoded at once, and bytes of them: an index of four bytes for each of these is what laying columns side by side
+# takes, several times.
+_ROWS, _PART = 16_384, 1 << 20
 
 
 class AvroWriter:
@@ -67,8 +68,9 @@ class AvroWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         self._bounds.add(batch)
         self._rows += batch.num_rows
-        for start in range(0, batch.num_rows, _ROWS):
-            part = batch.slice(start, _ROWS)
+        rows = max(1, min(_ROWS, _PART * batch.num_rows // max(1, batch.nbytes)))
+        for start in range(0, batch.num_rows, rows):
+            part = batch.slice(start, rows)
             flat, lengths = records(part.columns, self._fields, part.num_rows)
             self._add(flat.data, np.cumsum(lengths))
 

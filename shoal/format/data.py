@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from shoal.format.data_writer import ColumnBounds, Written
+from shoal.format.data_writer import ColumnBounds, Written, pieces
 from shoal.format.int96 import WIDTH
 from shoal.format.int96_writer import Int96Sink, encode_leaves, has_int96, is_int96, leaves
 from shoal.format.parquet_options import ParquetOptions
@@ -94,11 +94,12 @@ class ParquetWriter:
                 self._nan.add(name)
         for name in self._nulls:
             self._nulls[name] += batch.column(name).null_count
-        self._waiting.append(batch)
-        self._waiting_rows += batch.num_rows
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_rows >= self._group or self._waiting_bytes >= self._most_bytes:
-            self._flush()
+        for part in pieces(batch, self._most_bytes, self._waiting_bytes):
+            self._waiting.append(part)
+            self._waiting_rows += part.num_rows
+            self._waiting_bytes += part.nbytes
+            if self._waiting_rows >= self._group or self._waiting_bytes >= self._most_bytes:
+                self._flush()
 
     def _opened(self, dictionary: bool = True) -> pq.ParquetWriter:
         import pyarrow as pa

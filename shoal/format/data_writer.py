@@ -7,7 +7,7 @@ batches whose columns are those of its fields, in their order; what `close` tell
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,6 +55,22 @@ class DataWriter(Protocol):
     def close(self) -> Written:
         """Finish the file; the sink stays open."""
         ...
+
+
+def pieces(batch: pa.RecordBatch, most_bytes: int, waiting: int = 0) -> Iterator[pa.RecordBatch]:
+    """The batch in slices of about `most_bytes`, the first one less what is `waiting`.
+
+    A merge hands on whole blocks. What is encoded at once must follow the memory, not them.
+    """
+    size, rows = batch.nbytes, batch.num_rows
+    if size + waiting <= most_bytes:
+        yield batch
+        return
+    each = -(-most_bytes * rows // size)
+    first = min(each, -(-(most_bytes - waiting) * rows // size))
+    yield batch.slice(0, first)
+    for at in range(first, rows, each):
+        yield batch.slice(at, each)
 
 
 @dataclass(frozen=True, slots=True)

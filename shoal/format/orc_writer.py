@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.errors import Unsupported
 from shoal.format.codecs import packed
 from shoal.format.data import GROUP_BYTES, ROW_GROUP_ROWS
-from shoal.format.data_writer import Written
+from shoal.format.data_writer import Written, pieces
 from shoal.format.orc_columns import Node, Stripe, tree
 from shoal.format.orc_tail import MAGIC, message
 from shoal.format.running_bounds import RunningBounds
@@ -71,13 +71,14 @@ class OrcWriter:
         return int(self._sink.tell() + self._waiting_bytes * self._share)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._bounds.add(batch)
-        self._waiting.append(batch)
-        self._waiting_rows += batch.num_rows
-        self._waiting_bytes += batch.nbytes
-        full = self._waiting_bytes >= self._stripe_bytes
-        if full or self._waiting_rows >= self._stripe_rows:
-            self._flush()
+        for part in pieces(batch, self._stripe_bytes, self._waiting_bytes):
+            self._bounds.add(part)
+            self._waiting.append(part)
+            self._waiting_rows += part.num_rows
+            self._waiting_bytes += part.nbytes
+            full = self._waiting_bytes >= self._stripe_bytes
+            if full or self._waiting_rows >= self._stripe_rows:
+                self._flush()
 
     def settle(self) -> None:
         self._flush()

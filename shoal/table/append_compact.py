@@ -46,9 +46,6 @@ Files = tuple[DataFile, ...]
 # Which rule takes files, and what of it holds here.
 _Why = tuple[str, str]
 
-# Rows of a batch that is read and written again.
-_ROWS = 65_536
-
 
 @dataclass(frozen=True, slots=True)
 class Sorting:
@@ -137,7 +134,7 @@ def _rewritten(task: Task, files: Files, budget: Budget) -> list[DataFile]:
         wanted = fields if columns is None else [f for f in fields if f.name in columns]
         meter = at.meter if columns is None else None  # a first look at the columns of an order does not count
         opened = BucketFiles(table, at.partition, at.bucket, wanted, deletions=deletions, meter=meter)
-        return opened.batches(files, _ROWS, threads=True)
+        return opened.batches(files, threads=True)
 
     writer = RollingWriter(
         at.spec, source=COMPACT, first_sequence=files[0].min_sequence, expected_bytes=sum(f.file_size for f in files),

@@ -290,14 +290,17 @@ class _LinkFiles(BucketFiles):
     def _constants(self) -> dict[int, pa.Scalar]:
         return partition_constants(self._table, self._read_as)
 
-    def batches(self, files: Sequence[DataFile], rows: int, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, files: Sequence[DataFile], rows: int | None = None, *, threads: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         for f in files:
             deletion = self._deletions.get(f.file_name)
             if deletion is None:
                 yield from super().batches((f,), rows, threads=threads)
                 continue
             vector = self.vector(deletion)
-            for start, batch in self.reader(f, threads=threads).positioned(rows):
+            reader = self.reader(f, threads=threads)
+            for start, batch in reader.positioned(rows or self._fitting(reader, f)):
                 # what is gone here must also be gone where the anchor still has it
                 yield _as_deletes(batch, vector.keep(start, batch.num_rows))
 

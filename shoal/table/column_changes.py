@@ -29,7 +29,7 @@ from shoal.lsm.row_ranges import anchor
 from shoal.table.append_compact import vectors_of
 from shoal.table.assignments import Mask
 from shoal.table.blob_writer import BlobFiles, blob_size, check_blobs
-from shoal.table.data_evolution import Files, Group, batches, groups, span
+from shoal.table.data_evolution import Files, Group, batches, groups, span, wide_rows
 from shoal.table.new_files import NewFiles
 from shoal.table.runs import BucketFiles
 from shoal.table.schema_type_checks import is_blob_file
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from shoal.table.split import Split
     from shoal.table.table import Table
 
-_ROWS = 65_536
 # A range has one file for each column, however large.
 _NO_LIMIT = 1 << 62
 ACTION = "global-index.column-update-action"
@@ -148,12 +147,12 @@ class _Rows:
         table, partition, bucket = self.table, self.split.partition, self.split.bucket
 
         def opened(file: DataFile, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
-            return BucketFiles(table, partition, bucket, fields).batches((file,), _ROWS, threads=True)
+            return BucketFiles(table, partition, bucket, fields).batches((file,), threads=True)
 
         files = Files(opened, lambda f: table.file_at(partition, bucket, f), table.file_schema)
         fields = [table.readable[c] for c in columns or (table.schema.names[0],)]
         start = 0
-        for batch in batches(self.group, fields, files, rows=_ROWS):
+        for batch in batches(self.group, fields, files, rows=wide_rows(self.group, table.memory)):
             yield start, batch
             start += batch.num_rows
 

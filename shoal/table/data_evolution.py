@@ -26,6 +26,7 @@ from shoal.format.types import Field, arrow_field, arrow_schema
 from shoal.lsm.row_ranges import first_row, is_plain, is_vector_file, together
 from shoal.table.blob_column import BlobColumn
 from shoal.table.row_tracking import ROW_ID, TRACKED
+from shoal.table.runs import UNPACKED, fitting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,6 +192,11 @@ def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBat
     if not arrays:  # rows without columns are counted all the same
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def wide_rows(group: Group, memory: int) -> int:
+    """Rows of a batch of this group: their width follows the memory, as far as the sizes of files tell it."""
+    return fitting(memory, UNPACKED * sum(f.file_size / max(1, f.row_count) for f in group if is_plain(f)))
 
 
 def cuts(total: int, rows: int, blobs: Sequence[BlobColumn]) -> Iterator[tuple[int, int]]:

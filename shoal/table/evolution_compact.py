@@ -28,7 +28,7 @@ from shoal.table.append_compact import Vectors, vectors_of
 from shoal.table.blob_column import BlobColumn
 from shoal.table.blob_writer import BlobFiles, BlobWriter, blob_size, check_blobs
 from shoal.table.compact import Bucket, Compacted, TaskResult
-from shoal.table.data_evolution import Files, batches, cuts, file_fields, groups, span
+from shoal.table.data_evolution import Files, batches, cuts, file_fields, groups, span, wide_rows
 from shoal.table.deletion_writer import AppendVectors, IndexNames, discard, read_vectors
 from shoal.table.new_files import NewFiles
 from shoal.table.runs import BucketFiles
@@ -162,7 +162,7 @@ def _rows(task: Task) -> list[DataFile]:
     try:
         opened = _opened(at)
         for group in groups(task.files):
-            for batch in batches(group, fields, opened, rows=_ROWS):
+            for batch in batches(group, fields, opened, rows=wide_rows(group, at.table.memory)):
                 writer.write(batch)
         return _numbered(task, writer.close())
     except BaseException:
@@ -206,7 +206,8 @@ def _live(task: Task) -> list[DataFile]:
             held = anchor(group)
             deletion = None if held is None else deletions.get(held.file_name)
             deleted = None if deletion is None else vectors.vector(deletion)
-            for batch in batches(group, at.table.schema.fields, opened, rows=_ROWS, deleted=deleted):
+            rows = wide_rows(group, at.table.memory)
+            for batch in batches(group, at.table.schema.fields, opened, rows=rows, deleted=deleted):
                 writer.write(batch)
         return writer.close()
     except BaseException:
@@ -216,9 +217,7 @@ def _live(task: Task) -> list[DataFile]:
 
 def _opened(at: Bucket) -> Files:
     def opened(file: DataFile, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
-        return BucketFiles(at.table, at.partition, at.bucket, fields, meter=at.meter).batches(
-            (file,), _ROWS, threads=True
-        )
+        return BucketFiles(at.table, at.partition, at.bucket, fields, meter=at.meter).batches((file,), threads=True)
 
     return Files(opened, lambda f: at.table.file_at(at.partition, at.bucket, f), at.table.file_schema)
 

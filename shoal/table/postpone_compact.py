@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from shoal.table.table import Table
 
-_ROWS = 65_536
-
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -163,7 +161,7 @@ def _replay(table: Table, partition: bytes, files: Sequence[DataFile], w: Write,
     """Write the rows of postponed files again, in the order in which the files were made."""
     opened = BucketFiles(table, partition, POSTPONED, (*table.schema.fields, VALUE_KIND), meter=meter.listening)
     in_order = sorted(files, key=lambda f: f.creation_ms or 0)
-    for batch in opened.batches(in_order, _ROWS):
+    for batch in opened.batches(in_order):
         if batch.num_rows:
             w.replay(unnamed(batch.drop_columns([VALUE_KIND.name])), batch.column(VALUE_KIND.name))
 

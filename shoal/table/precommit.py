@@ -43,8 +43,6 @@ _CHANGELOGS: tuple[tuple[Kind, str], ...] = (("changelog_files", _APPEND), ("com
 
 # Bytes that one thread reads at a time.
 _PIECE = 8 << 20
-# Rows of a batch that is read and written again.
-_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +196,7 @@ class _Work:
         opened = BucketFiles(table, partition, first.bucket, table.schema.fields)
         size = sum(f.file_size for f in old)
         written = write_files(
-            files.spec(partition, first.bucket), opened.batches(old, _ROWS, threads=True), old[0].min_sequence, size
+            files.spec(partition, first.bucket), opened.batches(old, threads=True), old[0].min_sequence, size
         )
         if table.options.row_tracking:
             written = [f._replace(min_sequence=0, max_sequence=f.row_count - 1) for f in written]

@@ -22,7 +22,7 @@ from shoal.format.types import Field
 from shoal.lsm.merge import INSERT, KIND, UPDATE_AFTER, merge_runs
 from shoal.lsm.row_ranges import anchor
 from shoal.lsm.sections import Section
-from shoal.table.data_evolution import Files
+from shoal.table.data_evolution import Files, wide_rows
 from shoal.table.data_evolution import batches as wide_batches
 from shoal.table.inline_blobs import inline_blobs, with_blobs
 from shoal.table.postponed import merged as merged_postponed
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _PARALLEL_ROWS = 200_000
 # Batches that a split may be ahead of its reader.
 _AHEAD = 4
-# Rows of a batch where nothing is merged.
-_PLAIN_ROWS = 65_536
 
 
 def read(scan: Scan, plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -179,7 +177,7 @@ def _rows_of_files(scan: Scan, split: Split) -> Iterator[pa.RecordBatch]:
     files = BucketFiles(
         scan.table, split.partition, split.bucket, scan.read_fields, deletions=split.deletions, pruning=pruning
     )
-    return files.batches(split.files, _PLAIN_ROWS, threads=True)
+    return files.batches(split.files, threads=True)
 
 
 def _wide_rows(scan: Scan, split: Split) -> Iterator[pa.RecordBatch]:
@@ -188,7 +186,7 @@ def _wide_rows(scan: Scan, split: Split) -> Iterator[pa.RecordBatch]:
     opened = BucketFiles(table, partition, bucket, (), deletions=split.deletions)
 
     def rows_of(file: DataFile, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
-        return BucketFiles(table, partition, bucket, fields).batches((file,), _PLAIN_ROWS, threads=True)
+        return BucketFiles(table, partition, bucket, fields).batches((file,), threads=True)
 
     files = Files(
         rows_of, lambda f: table.file_at(partition, bucket, f), table.file_schema, table.options.blob_as_descriptor
@@ -198,7 +196,7 @@ def _wide_rows(scan: Scan, split: Split) -> Iterator[pa.RecordBatch]:
         holder = anchor(group)
         deletion = split.deletions.get(holder.file_name) if holder else None
         vector = None if deletion is None else opened.vector(deletion)
-        yield from wide_batches(group, scan.read_fields, files, rows=_PLAIN_ROWS, deleted=vector)
+        yield from wide_batches(group, scan.read_fields, files, rows=wide_rows(group, table.memory), deleted=vector)
 
 
 def _unmerged(scan: Scan, split: Split, run: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
@@ -217,7 +215,7 @@ def _unmerged(scan: Scan, split: Split, run: Sequence[DataFile]) -> Iterator[pa.
             scan.table, split.partition, split.bucket, [VALUE_KIND, *fields] if drops or scan.kinds else fields,
             deletions=split.deletions, pruning=scan.file_pruning(merged=False),
         )  # fmt: skip
-        for batch in files.batches((f,), _PLAIN_ROWS, threads=True):
+        for batch in files.batches((f,), threads=True):
             if plain and scan.kinds:
                 batch = batch.set_column(0, batch.schema.field(0), _inserts(batch.num_rows))
             if drops:

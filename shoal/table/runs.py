@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 # A run this small fits whole in any block: its footer need not be read to guess the width of a row.
 _SMALL_RUN = 1 << 18
 _SMALL_ROW = 128.0
+# Rows of a batch where nothing is merged, and the part of the memory that they may take.
+BATCH_ROWS = 65_536
+_BATCH_SHARE = 16
+# How much larger rows are in memory than in a file that does not say it.
+UNPACKED = 4.0
 # A vector's length field and checksum, which the recorded length leaves out in one of the two layouts.
 _AROUND = 8
 
@@ -94,8 +99,14 @@ class BucketFiles:
             part=slice_of(file.file_name),
         )  # fmt: skip
 
-    def batches(self, files: Sequence[DataFile], rows: int, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
-        """The rows of the files, one file after the other. `threads` decode the columns of a batch side by side."""
+    def batches(
+        self, files: Sequence[DataFile], rows: int | None = None, *, threads: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the files, one file after the other, `rows` at a time or what fits the table's memory.
+
+        `threads` decode the columns of a batch side by side.
+        """
+        most = rows
         for f in files:
             here = self._recent.get(f.file_name) if self._recent else None
             if here is None and self._pruning is not None and self._pruning.skips(self._partition, self._bucket, f):
@@ -104,6 +115,7 @@ class BucketFiles:
             stamped = self._stamped(f)
             if here is None:
                 reader = self.reader(f, threads=threads)
+                rows = most or self._fitting(reader, f)
                 if deletion is None and not self._tracked and not stamped:
                     yield from reader.batches(rows) if self._meter is None else self._metered(f, reader.batches(rows))
                     continue
@@ -117,6 +129,12 @@ class BucketFiles:
                 batch = fill(batch, f, start) if self._tracked else batch
                 batch = _stamp(batch, f.min_sequence) if stamped else batch
                 yield batch if vector is None else kept(batch, vector.keep(start, batch.num_rows))
+
+    def _fitting(self, reader: DataReader, file: DataFile) -> int:
+        """Rows of a batch whose width follows the memory."""
+        if file.file_size < _SMALL_RUN:
+            return BATCH_ROWS
+        return fitting(self._table.memory, row_bytes_of(reader, self._fields, file))
 
     def _metered(self, file: DataFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert self._meter is not None
@@ -209,12 +227,20 @@ def _stamp(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
     return batch.set_column(i, batch.schema.field(i), pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows))
 
 
+def fitting(memory: int, row_bytes: float) -> int:
+    """Rows of this width for a batch."""
+    return int(max(1, min(BATCH_ROWS, memory / _BATCH_SHARE / max(1.0, row_bytes))))
+
+
 def row_bytes_of(reader: DataReader, fields: Sequence[Field], file: DataFile) -> float:
-    """Bytes of a decoded row: the fixed widths, and for strings what the footer says of their column."""
+    """Bytes of a decoded row: the fixed widths, and for strings what the file says of their column."""
+    from shoal.format.avro_data import AvroReader
     from shoal.format.parquet_reader import ParquetReader
 
     opened = reader.open()
     sizes: dict[str, int] = {}
+    rows = max(1, file.row_count)
+    row = UNPACKED * file.file_size / rows
     if isinstance(opened, ParquetReader):
         footer = opened.footer
         for g in range(footer.num_row_groups):
@@ -223,17 +249,21 @@ def row_bytes_of(reader: DataReader, fields: Sequence[Field], file: DataFile) ->
                 column = group.column(c)
                 name = column.path_in_schema.split(".")[0]
                 sizes[name] = sizes.get(name, 0) + column.total_uncompressed_size
-    rows = max(1, opened.rows)
-    guess = 4 * file.file_size / rows / max(1, len(fields))  # of a column whose footer says nothing
-    total = 0.0
-    for f in fields:
-        arrow = arrow_field(f).type
-        try:
-            total += max(1, arrow.bit_width / 8)
-        except ValueError:
-            # dictionary pages understate strings that repeat: count a few bytes at least
-            total += max(12.0, sizes[f.name] / rows + 4 if f.name in sizes else guess)
-    return total
+    elif isinstance(opened, AvroReader):
+        row = opened.row_bytes
+    widths = [_width(f) for f in fields]
+    guess = row / max(1, widths.count(None))  # of a string whose footer says nothing
+    # dictionary pages understate strings that repeat: count a few bytes at least
+    strings = (max(12.0, sizes[f.name] / rows + 4 if f.name in sizes else guess) for f in fields)
+    return sum(other if width is None else width for width, other in zip(widths, strings))
+
+
+def _width(f: Field) -> float | None:
+    """Bytes of a value in Arrow; None where they vary."""
+    try:
+        return max(1, arrow_field(f).type.bit_width / 8)
+    except ValueError:
+        return None
 
 
 SYSTEM_FIELDS = (SEQUENCE_NUMBER, VALUE_KIND)

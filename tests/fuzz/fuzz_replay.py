@@ -3,7 +3,8 @@
 
 The model is FuzzTable of the oracle: the writer stays open over consecutive writes, every commit waits for the
 compactions that it asks for, and an operation that is refused changes nothing. A refusal where Java accepted, or the
-other way round, is a finding; so is any exception that is no `ShoalError`. Only shoal's public API is used.
+other way round, is a finding; so is any exception that is no `ShoalError`. Only shoal's public API is used, so a
+compaction is asked for in the buckets that were written to; Java is asked by bucket, for ignored rows too.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 
 `python -m tests.table.memory_process make FOLDER OPTIONS BUDGET ROWS RUNS` writes a table of one bucket (without a primary
 key where OPTIONS says `"primary-key": ""`);
-`... compact FOLDER OPTIONS BUDGET` compacts it in full with that budget and prints bytes as JSON: the peak resident set above
+`... compact FOLDER OPTIONS BUDGET [WORK]` compacts it in full with that budget, or does other WORK that writes the rows
+again (see `WORK`), and prints bytes as JSON: the peak resident set above
 what was there after the imports, and the most that Arrow had allocated. Pages of files that the kernel may drop at any
 moment count as well.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,7 +74,20 @@ def make(folder: str, options: dict[str, str], budget: int, count: int, runs: in
             w.commit()
 
 
-def compact(folder: str, options: dict[str, str], budget: int) -> dict[str, int]:
+WORK: dict[str, Callable[[Table], Any]] = {
+    "full": lambda t: t.maintain.compact(full=True),
+    "order": lambda t: t.maintain.compact(order_strategy="order", order_by=["a", "s"]),
+    "hilbert": lambda t: t.maintain.compact(order_strategy="hilbert", order_by=["a", "b"]),
+    "rescale": lambda t: t.maintain.rescale(4),
+    "update": lambda t: t.update({"a": pa.scalar(1)}, where="a < 20"),
+}
+
+
+def _files(table: Table) -> int:
+    return table.metadata.live(table.metadata.latest()).num_rows
+
+
+def compact(folder: str, options: dict[str, str], budget: int, work: str = "full") -> dict[str, int]:
     for module in ("pyarrow.compute", "pyarrow.parquet", "shoal.table.maintain", "shoal.table.scan"):
         importlib.import_module(module)
     warm = created(shoal.open(f"{folder}-warm", memory=budget), options)
@@ -80,17 +95,18 @@ def compact(folder: str, options: dict[str, str], budget: int) -> dict[str, int]
         with warm.write() as w:
             add(w, rows(np.arange(10), np.random.default_rng(1), letters(10_000)))
             w.commit()
-    warm.maintain.compact(full=True)
+    WORK[work](warm)
     table = shoal.open(folder, memory=budget).table("d.t")
     before = _peak()
-    report = table.maintain.compact(full=True)
+    files = _files(table)
+    WORK[work](table)
     above = _peak() - before
     arrow = pa.default_memory_pool().max_memory()
-    return {"above": above, "arrow": int(arrow or 0), "read": report.bytes_read, "files": report.files_before}
+    return {"above": above, "arrow": int(arrow or 0), "files": files, "after": _files(table)}
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "make":
         make(sys.argv[2], json.loads(sys.argv[3]), *map(int, sys.argv[4:]))
     else:
-        print(json.dumps(compact(sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4]))))
+        print(json.dumps(compact(sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])))

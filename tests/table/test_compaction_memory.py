@@ -17,6 +17,8 @@ LOOKUP = {"changelog-producer": "lookup"}
 CASES = {
     "parquet": {"file.format": "parquet"},
     "parquet, lookup": {"file.format": "parquet", **LOOKUP},
+    "orc": {"file.format": "orc"},
+    "avro": {"file.format": "avro"},
 }
 
 
@@ -29,7 +31,7 @@ def child(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", CASES)
 def test_a_bucket_of_twenty_times_the_memory(name: str, tmp_path: Path) -> None:
     options, budget = json.dumps({"bucket": "1", **CASES[name]}), str(BUDGET)

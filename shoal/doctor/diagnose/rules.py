@@ -11,7 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from shoal.doctor.diagnose import buckets, changelog, compaction, expiry, partitions, rhythm
+from shoal.doctor.diagnose import (
+    buckets,
+    buffer,
+    changelog,
+    compaction,
+    conflict,
+    expiry,
+    fanin,
+    held,
+    idle,
+    manifests,
+    partitions,
+    restart,
+    rhythm,
+    target,
+    visible,
+)
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.finding import CONFIDENCES, Finding, worst_first
 
@@ -62,14 +78,26 @@ def _sureness(finding: Finding) -> int:
 
 
 # What a single decision or mistake makes comes before what any busy table shows a little of, and both before what
-# follows from them.
+# follows from them. Numbers of a job that does not run say little about its table: debt steps back behind restarts.
 RULES: tuple[Diagnosis, ...] = (
+    Diagnosis("D16", restart.NAME, restart.restart_loop, yields_to=("D10",)),
+    Diagnosis("D10", conflict.NAME, conflict.conflict),
     Diagnosis("D7", compaction.NOBODY, compaction.nobody),
     Diagnosis("D8", partitions.NAME, partitions.late_rows),
     Diagnosis("D4", buckets.SKEW, buckets.skewed),
-    Diagnosis("D1", rhythm.NAME, rhythm.too_frequent, doubted_by=("D2", "D3", "D4", "D5", "D6", "D7", "D8")),
+    Diagnosis("D9", target.NAME, target.too_small),
+    Diagnosis("D13", buffer.NAME, buffer.overflow),
+    Diagnosis("D14", idle.NAME, idle.idle),
+    Diagnosis("D15", held.NAME, held.held),
+    Diagnosis("D11", manifests.NAME, manifests.bloat),
+    Diagnosis("D12", visible.NAME, visible.lost_after_commit, yields_to=("D16", "D7"), doubted_by=("D5",)),
+    Diagnosis(
+        "D1", rhythm.NAME, rhythm.too_frequent, yields_to=("D16",),
+        doubted_by=("D2", "D3", "D4", "D5", "D6", "D7", "D8", "D14"),
+    ),
     Diagnosis("D3", changelog.NAME, changelog.doubling),
-    Diagnosis("D2", buckets.MANY, buckets.too_many, doubted_by=("D4", "D7", "D8")),
-    Diagnosis("D6", expiry.NAME, expiry.behind, yields_to=("D7",)),
-    Diagnosis("D5", compaction.STARVED, compaction.starved, yields_to=("D1", "D2", "D4", "D8")),
-)
+    Diagnosis("D2", buckets.MANY, buckets.too_many, yields_to=("D16",), doubted_by=("D4", "D7", "D8")),
+    Diagnosis("D6", expiry.NAME, expiry.behind, yields_to=("D7", "D16")),
+    Diagnosis("D17", fanin.NAME, fanin.fan_in, yields_to=("D16", "D7", "D5", "D4", "D8")),
+    Diagnosis("D5", compaction.STARVED, compaction.starved, yields_to=("D16", "D1", "D2", "D4", "D8")),
+)  # fmt: skip
