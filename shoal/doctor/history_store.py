@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import msgspec
+
 from shoal.doctor import rollup
 from shoal.doctor.history_file import connect, default_path, told, writing
 from shoal.doctor.take import Known
@@ -29,10 +31,12 @@ from shoal.doctor.window import (
     UPGRADE,
     Count,
     Event,
+    FanIn,
     Gap,
     Holder,
     IndexFacts,
     Mark,
+    Pins,
     SchemaFacts,
     SnapshotFacts,
     Stock,
@@ -235,7 +239,8 @@ class HistoryStore:
             (
                 source, k.taken_ms, k.earliest, k.latest, json.dumps([_plain(h) for h in k.holders]),
                 json.dumps({"files": _plain_counts(k.index.files), "marked_rows": k.index.marked_rows,
-                            "vectors": k.index.vectors}),
+                            "vectors": k.index.vectors, "pins": msgspec.to_builtins(k.pins),
+                            "fan_in": msgspec.to_builtins(k.fan_in)}),
                 k.requests, k.bytes_read, k.partial, json.dumps(dict(window.notes)), last, window.small_size,
             ),
         )  # fmt: skip
@@ -493,7 +498,8 @@ class HistoryStore:
         stock = Stock(
             taken, earliest, latest, tuple(Holder(*h) for h in json.loads(holders)),
             IndexFacts(_read_plain(facts["files"]), facts["marked_rows"], facts["vectors"]), requests, size,
-            bool(partial),
+            bool(partial), msgspec.convert(facts.get("pins"), Pins | None),
+            msgspec.convert(facts.get("fan_in"), FanIn | None),
         )  # fmt: skip
         return stock, json.loads(notes), small, None if at is None or at == newest else taken
 

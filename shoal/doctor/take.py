@@ -128,7 +128,9 @@ class _Look:
         looked = stock(self.partial)
         if self.known.last is None and since is None and steps and not self.gaps and self._before is not None:
             pins = pins_of(self.reader, self.store, looked.holders, reachable(self._before, steps, entries))
-            looked = replace(looked, pins=pins, fan_in=self._fan_in(steps[-1].snapshot))
+            fan_in = self._fan_in(steps[-1].snapshot)
+            spent = self.store.requests, self.store.bytes_read
+            looked = replace(looked, pins=pins, fan_in=fan_in, requests=spent[0], bytes_read=spent[1])
         if self.partial or cut:
             what = "snapshots" if self.partial else "tags, consumers or branches"
             self._event("cut", f"the allowance was spent before all {what} were seen")
