@@ -42,8 +42,8 @@ def lost_after_commit(case: Case) -> Iterator[Finding]:
     yield from _discovery(case, pace)
 
 
-# A changelog by full compaction is asked to wait: half of ten commits is what its users choose.
-_COMPACTIONS = 5
+# A changelog by full compaction is asked to wait: ten commits and one more are what its users choose.
+_COMPACTIONS = 11
 
 
 def _probed(case: Case, pace: float | None) -> Iterator[Finding]:
@@ -82,8 +82,8 @@ def _waiting(case: Case, pace: float, reader: Reader, waits: Waits) -> Iterator[
     if case.slo_ms is not None:
         bad = pace <= case.slo_ms < pace + spread.p99 and spread.p99 > pace
     else:
-        most = _COMPACTIONS if waits.until == "full compaction" else _INTERVALS
-        bad = spread.p50 > most * pace
+        asked = waits.until == "full compaction" and spread.p99 <= _COMPACTIONS * pace
+        bad = spread.p50 > _INTERVALS * pace and not asked
     if not bad:
         return
     option, change = _cure(case, pace, waits.until)
