@@ -18,7 +18,6 @@ from shoal.table.table import Table
 
 # Which steps a plan would have now, and for which snapshot and schema.
 Replan = Callable[[], Plan]
-STRICT = "commit.strict-mode.last-safe-snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +115,8 @@ def _do(table: Table, kind: str, arguments: dict[str, Any]) -> str:
 
 
 def _rescale(table: Table, buckets: int) -> str:
-    """Write every row again under another number of buckets. Options go back when that fails."""
     old = table.options.bucket
-    latest = table.metadata.latest_id()
-    new = table.alter(options={"bucket": buckets})
-    if latest is None:
+    done = table.maintain.rescale(buckets)
+    if done.snapshot is None:
         return f"{buckets} buckets; there is no row yet"
-    strict = new.with_options({STRICT: str(latest)})
-    try:
-        done = strict.overwrite(
-            table.scan(snapshot=latest).to_reader(), dynamic=True if table.schema.partition_keys else None
-        )
-    except BaseException:
-        new.alter(options={"bucket": old})
-        raise
-    return f"{buckets} buckets instead of {old}, written in snapshot {done.snapshots[-1]}"
+    return f"{buckets} buckets instead of {old}, written in snapshot {done.snapshot}"

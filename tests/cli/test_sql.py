@@ -182,7 +182,7 @@ class Screen:
 
     # the child's first step makes the terminal its own, so that Ctrl-C reaches it
     OWN = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "import fcntl, os, signal, sys, termios; signal.signal(signal.SIGINT, signal.SIG_DFL); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
         "os.execv(sys.executable, [sys.executable, '-m', 'shoal.cli', *sys.argv[1:]])"
     )
 

@@ -21,6 +21,7 @@ from shoal.doctor.take import take
 from shoal.errors import BadRequest, Conflict, Unsupported
 from shoal.store import MemoryStore
 from shoal.table import consumers
+from shoal.table.commit import Commit
 from shoal.table.table import Table
 
 SCHEMA = pa.schema([pa.field("p", pa.string(), False), pa.field("k", pa.int64(), False), ("v", pa.int64())])
@@ -126,17 +127,17 @@ def test_a_rescale_that_another_writer_disturbs_changes_nothing(monkeypatch: pyt
     it = Patient()
     change = step("rescale", typed_name=True, buckets=1)
     treatment = it.treatment(it.plan(change))
-    real, other = Table.overwrite, it.table
+    real, other = Commit.overwrite, it.table
 
-    def late(self: Table, data: object, partition: object = None, **more: object) -> object:
-        monkeypatch.setattr(Table, "overwrite", real)
+    def late(self: Commit, *args: object, **more: object) -> object:
+        monkeypatch.setattr(Commit, "overwrite", real)
         # a writer that was started before the buckets changed
         with other.write(commit_user="other") as w:
             w.upsert(pa.table([["d0"], [999], [1]], schema=SCHEMA))
             w.commit(checkpoint=1)
-        return real(self, data, partition, **more)  # type: ignore[arg-type]
+        return real(self, *args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Table, "overwrite", late)
+    monkeypatch.setattr(Commit, "overwrite", late)
     with pytest.raises(Conflict):
         treatment.apply(change, typed="d.t")
     assert it.table.options.bucket == 2 and any(r["k"] == 999 for r in it.rows())

@@ -20,7 +20,7 @@ import pytest
 from shoal.catalog.filesystem import Lake
 from shoal.cli.main import main
 from shoal.doctor.diagnose.case import case
-from shoal.doctor.diagnose.rules import RULES, diagnose
+from shoal.doctor.diagnose.rules import diagnose
 from shoal.doctor.flink import Job, LiveJob, Rest
 from shoal.doctor.take import take
 from shoal.doctor.timeline import timeline
@@ -119,7 +119,6 @@ def test_the_command_sees_the_running_job(watched: Watched, capsys: pytest.Captu
     assert found["join"]["matched"] == found["join"]["identifiers"] > 0
 
 
-@pytest.mark.skipif(not any(d.id == "D1" for d in RULES), reason="D1 is not diagnosed yet")
 def test_a_checkpoint_a_second_is_too_frequent(watched: Watched) -> None:
     found = diagnose(case(watched.window, job=watched.job))
     worst = [f.id for f in found if f.severity != "info"]
