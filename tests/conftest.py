@@ -12,6 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The default run tries the same examples every time, so that a red run names a change and not a draw; the slow run
+# (dev/test-slow) draws new ones and remembers what failed.
+settings.register_profile("same", derandomize=True, database=None, deadline=None)
+settings.register_profile("new", deadline=None)
+settings.load_profile(os.environ.get("SHOAL_EXAMPLES", "same"))
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -97,7 +97,8 @@ def _times(ratio: float) -> str:
 def split(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> Attribution:
     """Split the difference between two products of the same factors."""
     left, right = _filled(a, b), _filled(b, a)
-    whole_a, whole_b = math.prod(left.values()), math.prod(right.values())
+    # one order for both products: equal factors then give equal wholes, to the last bit
+    whole_a, whole_b = math.prod(left[n] for n in a), math.prod(right[n] for n in a)
     difference = whole_a - whole_b
     parts = dict.fromkeys(a, 0.0)
     if difference and not (whole_a and whole_b):
