@@ -33,6 +33,7 @@ from shoal.table.table import Table
 _READS, _CPU_MS = (5, 4), (3, 1)  # must, goal
 _NEW = 50  # snapshots a look catches up with
 _FLUSH = 4  # files a commit adds; as many go, so that live files stay
+_ROWS = 13  # how many numbers of rows the files of different commits have: as many rows seldom come as go
 
 
 def looks(ctx: Context) -> Iterator[Figure]:
@@ -95,7 +96,8 @@ class Grown:
 
     def _entry(self, i: int) -> Entry:
         e = self._entries[i % len(self._entries)]
-        return e._replace(file=e.file._replace(file_name=f"data-{i:08d}-0.parquet"))
+        rows = e.file.row_count + i // _FLUSH % _ROWS
+        return e._replace(file=e.file._replace(file_name=f"data-{i:08d}-0.parquet", row_count=rows))
 
     def _manifest(self, entries: list[Entry]) -> ManifestMeta:
         encoded = coded(entries)
@@ -134,7 +136,7 @@ class Grown:
             s, id=s.id + 1, base_manifest_list=base[0], base_manifest_list_size=base[1],
             delta_manifest_list=delta_list[0], delta_manifest_list_size=delta_list[1],
             changelog_manifest_list=logs[0], changelog_manifest_list_size=logs[1], time_ms=self.clock.now_ms(),
-            uuid=None,
+            delta_record_count=sum(e.file.row_count * (-1 if e.kind == DELETE else 1) for e in delta), uuid=None,
         )  # fmt: skip
         self.table.store.create(paths.snapshot(self._snapshot.id), self._snapshot.encode())
         self.table.store.put(paths.LATEST, str(self._snapshot.id).encode())

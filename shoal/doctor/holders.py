@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from shoal.clock import Clock
 from shoal.doctor.allowance import MeteredStore
-from shoal.doctor.walk import vanished
+from shoal.doctor.lists import vanished
 from shoal.doctor.window import NOTHING, Count, Holder, IndexFacts, SchemaFacts, Stock
 from shoal.errors import NotFound, ShoalError
 from shoal.format import paths

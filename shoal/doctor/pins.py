@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shoal.doctor.allowance import MeteredStore
-from shoal.doctor.walk import vanished
+from shoal.doctor.lists import vanished
 from shoal.doctor.window import NOTHING, Count, Holder, Pin, Pins
 from shoal.errors import ShoalError
 from shoal.format.manifest import ManifestMeta

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.clock import Clock
 from shoal.doctor.allowance import FREE, Allowance, MeteredStore
+from shoal.doctor.lists import vanished
 from shoal.doctor.take import take
-from shoal.doctor.walk import vanished
 from shoal.doctor.window import FLUSH, Count, SchemaFacts, Window
 from shoal.errors import NotFound, ShoalError
 from shoal.format import paths

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shoal.doctor.lists import vanished
 from shoal.doctor.walk import Step as Step
-from shoal.doctor.walk import Walk, vanished
+from shoal.doctor.walk import Walk
 from shoal.doctor.window import CHANGELOG as CHANGELOG
 from shoal.doctor.window import FLUSH as FLUSH
 from shoal.doctor.window import MANIFEST_LISTS as MANIFEST_LISTS
@@ -95,9 +96,9 @@ def sample(metadata: Metadata, *, since: int | None = None) -> Sample:
         for snapshot_id in range(first, latest + 1):
             if not walk.visit(snapshot_id):
                 walk.lost.append((snapshot_id, snapshot_id, f"snapshot {snapshot_id} does not exist"))
+    steps, entries = walk.finish()
     now = reader.earliest_id() if walk.lost else earliest
     gaps = tuple(Gap(a, b, "expired" if now is None or b < now else "missing", why) for a, b, why in walk.lost)
-    steps, entries = walk.finish()
     return Sample(
         metadata.store.uri, _newest_schema(reader), since, earliest, steps, entries, gaps, walk.inherited,
         counted.calls.total(), counted.bytes_read,

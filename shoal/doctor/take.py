@@ -20,8 +20,9 @@ from shoal.clock import Clock, SystemClock
 from shoal.doctor.allowance import FREE, Allowance, MeteredStore
 from shoal.doctor.fan_in import fan_in_of
 from shoal.doctor.holders import schema_facts, stock_of
+from shoal.doctor.lists import vanished
 from shoal.doctor.pins import pins_of
-from shoal.doctor.walk import Step, Walk, vanished
+from shoal.doctor.walk import Step, Walk
 from shoal.doctor.window import (
     CHANGELOG,
     REMOVAL,
@@ -97,7 +98,8 @@ class _Look:
     def __init__(self, metadata: Metadata, clock: Clock, budget: Allowance, known: Known) -> None:
         self.store = MeteredStore(metadata.store, budget, clock)
         self.reader = Metadata(self.store, metadata.cache)
-        self.walk = Walk(self.reader)
+        # The first look reads every list: it is where a file that is gone must show. Later ones spare what they can.
+        self.walk = Walk(self.reader, sparing=known.last is not None, can_afford=self.store.can_afford)
         self.clock = clock
         self.known = known
         self.gaps: list[Gap] = []
@@ -213,7 +215,9 @@ class _Look:
         stood, seen, latest = self._stands is None, False, None
         at = first
         while True:
-            if seen and not self.store.can_afford(_ONE_SNAPSHOT):
+            spent = seen and not self.store.can_afford(_ONE_SNAPSHOT + self.walk.owed)
+            # What waits may turn out to cost less than it might have.
+            if self.walk.cut or (spent and not (self.walk.settle() and self.store.can_afford(_ONE_SNAPSHOT))):
                 self.partial = True
                 return
             if not stood and self._stands is not None:
@@ -225,6 +229,8 @@ class _Look:
                 stood = True
             if self.walk.visit(at):
                 seen, at = True, at + 1
+                continue
+            if self.walk.cut:
                 continue
             latest = self._latest(at)
             if latest is None or at > latest:
