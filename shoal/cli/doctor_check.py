@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from shoal.cli.doctor_history import budget_arguments, budget_of, since_ms
@@ -14,6 +14,7 @@ from shoal.cli.failure import report as report_failure
 from shoal.cli.output import has_colour, note, show_json, width
 from shoal.cli.parser import Command, Parser, one_of, table_argument
 from shoal.cli.warehouse import open_table
+from shoal.clock import SystemClock
 from shoal.errors import BadRequest, Corrupt
 
 if TYPE_CHECKING:
@@ -67,12 +68,21 @@ def look(args: Namespace, table: Table) -> Window:
 
 
 def judge_arguments(parser: Parser) -> None:
+    """What every judgement takes."""
     parser.add_argument("--slo", metavar="TIME", help="within what time rows must be seen, e.g. 10s")
-    parser.add_argument("--flink", metavar="URL|DIR", help="REST address of the writing job, or its saved answers")
-    parser.add_argument("--job", metavar="ID", help="id or name of the job, where several run")
     parser.add_argument(
         "--fail-on", metavar="SEVERITY", type=one_of("a severity", "error", "warn", "info"), default="warn",
         help="error, warn or info: exit code 1 from here on (default: warn)",
+    )  # fmt: skip
+
+
+def witness_arguments(parser: Parser) -> None:
+    """What tells more of one table than its metadata."""
+    parser.add_argument("--flink", metavar="URL|DIR", help="REST address of the writing job, or its saved answers")
+    parser.add_argument("--job", metavar="ID", help="id or name of the job, where several run")
+    parser.add_argument(
+        "--event-time", metavar="COLUMN",
+        help="a column of event times: reads it in the newest commits, for how old rows are when they are seen",
     )  # fmt: skip
 
 
@@ -96,8 +106,11 @@ def job_of(args: Namespace, table: str) -> Job | None:
 
 def checkup_of(args: Namespace, table: Table) -> Checkup:
     from shoal.doctor.checkup import checkup
+    from shoal.doctor.freshness import event_lags, freshness
 
-    return checkup(look(args, table), job=job_of(args, table.name), slo_ms=slo_of(args), fail_on=args.fail_on)
+    slo, job, window = slo_of(args), job_of(args, table.name), look(args, table)
+    lags = () if args.event_time is None else event_lags(table, args.event_time, window.steps)
+    return checkup(window, job=job, slo_ms=slo, fail_on=args.fail_on, probes=freshness(window, lags=lags).probes())
 
 
 def show(view: RenderableType) -> None:
@@ -131,16 +144,19 @@ def write_text(path: str, text: str) -> None:
 
 
 def _check(args: Namespace) -> int:
-    table = open_table(args)
-    found = checkup_of(args, table)
+    try:
+        table = open_table(args)
+        found = checkup_of(args, table)
+    except Corrupt:
+        if args.prometheus is not None:  # else the file would go on saying what the last look saw
+            write_metrics(args, (), (args.table,), SystemClock().now_ms())
+        raise
     if args.html is not None:
         from shoal.doctor.html import page
 
         write_text(args.html, page(found))
     if args.prometheus is not None:
-        from shoal.doctor.prometheus import text_of
-
-        write_text(args.prometheus, text_of([found], catalog=_catalog(args), per_bucket=args.per_bucket))
+        write_metrics(args, (found,), (), table.clock.now_ms())
     if "-" in (args.html, args.prometheus):
         return found.verdict.code
     if args.output == "json" or args.json:
@@ -152,8 +168,13 @@ def _check(args: Namespace) -> int:
     return found.verdict.code
 
 
-def _catalog(args: Namespace) -> str:
-    return str(args.catalog or args.warehouse or os.environ.get("SHOAL_WAREHOUSE") or "")
+def write_metrics(args: Namespace, checkups: Iterable[Checkup], unread: Iterable[str], now_ms: int) -> None:
+    """`--prometheus`: metrics of tables, and that others could not be read."""
+    from shoal.doctor.prometheus import text_of
+
+    catalog = str(args.catalog or args.warehouse or os.environ.get("SHOAL_WAREHOUSE") or "")
+    text = text_of(checkups, catalog=catalog, per_bucket=args.per_bucket, unread=unread, now_ms=now_ms)
+    write_text(args.prometheus, text)
 
 
 def output_arguments(parser: Parser) -> None:
@@ -168,6 +189,7 @@ def output_arguments(parser: Parser) -> None:
 def _check_arguments(parser: Parser) -> None:
     table_argument(parser)
     judge_arguments(parser)
+    witness_arguments(parser)
     look_arguments(parser)
     output_arguments(parser)
     parser.add_argument("--html", metavar="FILE", help="also write a page with plots, one file; - is stdout")

@@ -11,7 +11,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.doctor_check import checkup_of, judge_arguments, look_arguments, reads, write_text
+from shoal.cli.doctor_check import checkup_of, judge_arguments, look_arguments, reads, witness_arguments, write_text
 from shoal.cli.output import is_terminal, note, show_json
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_lake, open_table
@@ -175,6 +175,7 @@ def _cycles(text: str) -> float:
 def _fix_arguments(parser: Parser) -> None:
     table_argument(parser)
     judge_arguments(parser)
+    witness_arguments(parser)
     look_arguments(parser)
     parser.add_argument("--json", action="store_true", help="the same as -o json")
     parser.add_argument("--plan", metavar="FILE", help="also write the plan, for 'shoal doctor verify'")

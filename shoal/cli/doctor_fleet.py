@@ -8,7 +8,7 @@ from argparse import Namespace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from shoal.cli.doctor_check import judge_arguments, slo_of, write_text
+from shoal.cli.doctor_check import judge_arguments, output_arguments, slo_of, write_metrics, write_text
 from shoal.cli.doctor_history import budget_arguments, budget_of
 from shoal.cli.output import Cell, note, show_json, show_table
 from shoal.cli.parser import Command, Parser
@@ -30,8 +30,6 @@ def _fleet(args: Namespace) -> int:
     from shoal.doctor.take import take
     from shoal.doctor.watch import metadata_of
 
-    if args.flink is not None or args.job is not None:
-        raise BadRequest("--flink is about one table", hint="look at it alone: shoal doctor check DB.T --flink URL")
     lake = open_lake(args)
     names, slo, budget = _names(args, lake), slo_of(args), budget_of(args)
 
@@ -45,7 +43,7 @@ def _fleet(args: Namespace) -> int:
         found = fleet(names, look, scheduler)
     finally:
         scheduler.close()
-    _write(args, found)
+    _write(args, found, lake.clock.now_ms())
     if args.prometheus == "-":
         return found.code
     if args.output == "json" or args.json:
@@ -69,7 +67,7 @@ def _names(args: Namespace, lake: Lake) -> list[str]:
     return found
 
 
-def _write(args: Namespace, found: Fleet) -> None:
+def _write(args: Namespace, found: Fleet, now_ms: int) -> None:
     if args.html is not None:
         from shoal.doctor.html import index_page, page, page_name
 
@@ -82,12 +80,8 @@ def _write(args: Namespace, found: Fleet) -> None:
                 write_text(os.path.join(args.html, page_name(p.name)), page(p.checkup))
         write_text(os.path.join(args.html, "index.html"), index_page(found))
     if args.prometheus is not None:
-        from shoal.doctor.prometheus import text_of
-
-        catalog = str(args.catalog or args.warehouse or os.environ.get("SHOAL_WAREHOUSE") or "")
         checkups = [p.checkup for p in found.patients if p.checkup is not None]
-        troubles = [p.name for p in found.patients if p.checkup is None]
-        write_text(args.prometheus, text_of(checkups, catalog=catalog, per_bucket=args.per_bucket, unread=troubles))
+        write_metrics(args, checkups, [p.name for p in found.patients if p.checkup is None], now_ms)
 
 
 def _show(found: Fleet) -> None:
@@ -122,11 +116,8 @@ def _arguments(parser: Parser) -> None:
     judge_arguments(parser)
     budget_arguments(parser)
     parser.add_argument("--threads", metavar="N", type=_threads, default=4, help="tables at a time (default: 4)")
-    parser.add_argument("--json", action="store_true", help="the same as -o json")
+    output_arguments(parser)
     parser.add_argument("--html", metavar="DIR", help="also write index.html and a page for each table")
-    parser.add_argument("--prometheus", metavar="FILE", help="also write metrics of all tables; - is stdout")
-    parser.add_argument("--per-bucket", action="store_true", help="metrics of the 20 worst buckets too")
-    parser.add_argument("--catalog", metavar="NAME", help="the label 'catalog' of metrics (default: the warehouse)")
 
 
 FLEET_COMMANDS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -109,10 +109,11 @@ class Checkup:
 
 
 def checkup(
-    window: Window, *, job: Job | None = None, slo_ms: int | None = None, fail_on: Severity = "warn"
-) -> Checkup:
-    """Diagnose a window."""
-    found = case(window, job=job, slo_ms=slo_ms)
+    window: Window, *, job: Job | None = None, slo_ms: int | None = None, fail_on: Severity = "warn",
+    probes: Mapping[str, tuple[float, ...]] | None = None,
+) -> Checkup:  # fmt: skip
+    """Diagnose a window. `probes`: how old rows were at their commit and when they were read, in ms."""
+    found = replace(case(window, job=job, slo_ms=slo_ms), probes=probes or {})
     findings = diagnose(found)
     return Checkup(
         found, tuple(worst_first([*unsound(found.model.debt), *findings, *unexplained(found, findings)])), fail_on

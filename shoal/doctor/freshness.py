@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shoal.table.table import Table
 
 Reader = Literal["batch", "stream"]
+READERS: tuple[Reader, ...] = ("batch", "stream")
 # Snapshots whose rows are read for their event times.
 SNAPSHOTS = 20
 _SECONDS = 100_000_000_000  # integers below this are epoch seconds: as milliseconds they would lie before 1974

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkups as Prometheus metrics: what dashboards draw and alerts ask.
 
-Labels are catalog, database, table, and where NAMES says so one or two more. Totals count what the window saw, which
-begins where snapshots are retained: they fall when old ones expire, so rates are given as gauges of their own.
-Invariants: a number that is not known has no sample; every name is in NAMES, which docs and tests read.
+Labels are catalog, database, table, and where NAMES says so one or two more. All are gauges: a look counts what its
+window saw, which begins where snapshots are retained, and falls when old ones expire; a counter may not fall, so there
+is none, and rates are given as gauges of their own. Invariants: a number that is not known has no sample; every name
+is in NAMES, which docs and tests read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shoal.doctor.checkup import CANNOT_READ, Checkup
 from shoal.doctor.finding import SEVERITIES
+from shoal.doctor.freshness import READERS, freshness
 from shoal.metrics import Group, Registry
 
 PREFIX = "shoal_doctor_"
@@ -32,8 +34,8 @@ NAMES: Mapping[str, tuple[str, str, str]] = {  # name -> kind, further labels, h
     "manifests": ("gauge", "", "manifests that a reader of the newest snapshot opens"),
     "manifest_bytes": ("gauge", "", "bytes of these manifests"),
     "dead_entries": ("gauge", "", "manifest entries that only cancel others"),
-    "flow_files_total": ("counter", "class", "files by class since the first snapshot of the window"),
-    "flow_bytes_total": ("counter", "class", "bytes by class since the first snapshot of the window"),
+    "flow_files": ("gauge", "class", "files by class since the first snapshot of the window"),
+    "flow_bytes": ("gauge", "class", "bytes by class since the first snapshot of the window"),
     "flow_files_per_minute": ("gauge", "class", "files a minute by class, over the window"),
     "write_amplification": ("gauge", "", "data bytes written for each byte flushed, over the window"),
     "sustainability_ratio": ("gauge", "", "files flushed for each one that compaction pays; above 1 the debt grows"),
@@ -43,9 +45,14 @@ NAMES: Mapping[str, tuple[str, str, str]] = {  # name -> kind, further labels, h
     "stall_eta_seconds": ("gauge", "", "until the first writer waits, at this rate; 0: it waits now"),
     "commit_interval_seconds": ("gauge", "", "between two commits of a writer, the median"),
     "snapshot_age_seconds": ("gauge", "", "since the newest snapshot"),
-    "freshness_seconds": ("gauge", "stage", "how late rows were seen, the worst of the sentinels, by stage"),
+    "freshness_seconds": (
+        "gauge",
+        "stage",
+        "how old rows are, 99 of 100, at their commit (--event-time) and when readers see them",
+    ),
     "consumer_lag_snapshots": ("gauge", "consumer", "snapshots that a consumer has not read"),
-    "sample_requests_total": ("counter", "", "requests of the look that these metrics come from"),
+    "look_timestamp_seconds": ("gauge", "", "when this look was taken, as Unix time"),
+    "sample_requests": ("gauge", "", "requests of the look that these metrics come from"),
     "sample_partial": ("gauge", "", "1 when a budget cut the look"),
     "bucket_runs": ("gauge", "partition,bucket", "sorted runs of one of the 20 worst buckets"),
     "bucket_files": ("gauge", "partition,bucket", "files of one of the 20 worst buckets"),
@@ -60,22 +67,20 @@ class Sample:
 
 
 class _Samples:
-    """A group's keeper: its gauges and counters have a value once and for all."""
+    """A group's keeper: its gauges have a value once and for all."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
 
     def put(self, s: Sample) -> None:
-        kind, _, text = NAMES[s.name]
         value = int(s.value) if float(s.value).is_integer() else float(s.value)
-        if kind == "counter":
-            self.group.counter(s.name, text, ours=True).inc(int(value))
-        else:
-            self.group.gauge(s.name, text, lambda: value, ours=True)
+        self.group.gauge(s.name, NAMES[s.name][2], lambda: value, ours=True)
 
 
-def text_of(checkups: Iterable[Checkup], *, catalog: str, per_bucket: bool = False, unread: Sequence[str] = ()) -> str:
-    """All tables in Prometheus' text format; `unread` are tables that could not be."""
+def text_of(
+    checkups: Iterable[Checkup], *, catalog: str, now_ms: int, per_bucket: bool = False, unread: Iterable[str] = ()
+) -> str:
+    """All tables in Prometheus' text format; `unread` are tables that could not be, at `now_ms`."""
     registry = Registry()
     for c in checkups:
         database, _, table = c.name.rpartition(".")
@@ -85,6 +90,7 @@ def text_of(checkups: Iterable[Checkup], *, catalog: str, per_bucket: bool = Fal
         database, _, table = name.rpartition(".")
         made = registry.of(_Samples, "doctor", catalog=catalog, database=database, table=table)
         made.put(Sample("verdict_code", {}, CANNOT_READ))
+        made.put(Sample("look_timestamp_seconds", {}, now_ms / 1000))
     return registry.prometheus()
 
 
@@ -124,8 +130,8 @@ def samples(c: Checkup, *, per_bucket: bool = False) -> list[Sample]:
         put("manifest_bytes", m.metadata.manifests.bytes)
         put("dead_entries", m.metadata.dead_entries)
     for name, count in m.flows.made.items():
-        put("flow_files_total", count.files, **{"class": name})
-        put("flow_bytes_total", count.bytes, **{"class": name})
+        put("flow_files", count.files, **{"class": name})
+        put("flow_bytes", count.bytes, **{"class": name})
         put("flow_files_per_minute", m.flows.per_minute(name), **{"class": name})
     put("write_amplification", d.write_amplification)
     put("sustainability_ratio", None if m.sustainability is None else m.sustainability.ratio)
@@ -140,12 +146,17 @@ def samples(c: Checkup, *, per_bucket: bool = False) -> list[Sample]:
     put("commit_interval_seconds", d.interval_s)
     if w.steps:
         put("snapshot_age_seconds", max(w.stock.taken_ms - w.steps[-1].time_ms, 0) / 1000)
-    for stage, times in c.case.probes.items():
-        put("freshness_seconds", max(times, default=0) / 1000, stage=stage)
+    fresh = freshness(w, lags=c.case.probes.get("commit", ()))
+    at_commit = fresh.event_to_commit
+    put("freshness_seconds", None if at_commit is None else at_commit.p99 / 1000, stage="commit")
+    for reader in READERS:
+        total = fresh.total_ms(reader)
+        put("freshness_seconds", None if total is None else total / 1000, stage=reader)
     for one in w.stock.holders:
         if one.kind == "consumer" and w.stock.latest is not None:
             put("consumer_lag_snapshots", max(w.stock.latest - one.snapshot + 1, 0), consumer=one.name)
-    put("sample_requests_total", w.stock.requests)
+    put("look_timestamp_seconds", w.stock.taken_ms / 1000)
+    put("sample_requests", w.stock.requests)
     put("sample_partial", int(w.stock.partial))
     if per_bucket:
         for b in m.buckets:

@@ -8,10 +8,12 @@ import json
 import random
 import shutil
 import tarfile
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import shoal
 from shoal.catalog.filesystem import Lake
@@ -145,6 +147,32 @@ def test_files_are_written_beside_the_text(run, tables, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir() if p.suffix == ".tmp") == []
     ran = run("doctor", "check", "shop.lonely", "-w", str(tables), "--prometheus", "-")
     assert ran.code == 1 and ran.out.startswith("# HELP shoal_doctor_")
+
+
+def test_metrics_say_that_a_table_cannot_be_read_any_more(run, own, tmp_path):
+    """A text file that stayed as it was would go on saying that all is well."""
+    metrics = tmp_path / "t.prom"
+    line = ("doctor", "check", "shop.healthy", "-w", str(own), "--catalog", "main", "--prometheus", str(metrics))
+    assert run(*line).code == 0
+    newest = max((own / "shop.db" / "healthy" / "snapshot").glob("snapshot-*"), key=lambda p: int(p.name[9:]))
+    newest.write_text("{ no json")
+    assert run(*line).code == 3
+    found = {
+        f.name.removeprefix("shoal_doctor_"): f.samples for f in text_string_to_metric_families(metrics.read_text())
+    }
+    assert found.keys() == {"verdict_code", "look_timestamp_seconds"} and found["verdict_code"][0].value == 3
+    assert abs(found["look_timestamp_seconds"][0].value - time.time()) < 60
+
+
+def test_event_times_come_into_the_check(run, tables, tmp_path):
+    line = ("doctor", "check", "shop.young", "-w", str(tables), "--prometheus", "-", "--event-time")
+    ran = run(*line, "v")  # 1 and 2, as seconds after 1970
+    stages = {s.labels["stage"]: s.value for f in text_string_to_metric_families(ran.out)
+              if f.name == "shoal_doctor_freshness_seconds" for s in f.samples}  # fmt: skip
+    times = [shoal.open(str(tables)).table("shop.young").metadata.snapshot(n).time_ms / 1000 for n in (1, 2)]
+    assert stages["commit"] == pytest.approx(times[1] - 2, abs=1) and set(stages) == {"commit", "batch", "stream"}
+    ran = run(*line, "when")
+    assert ran.code == 2 and "no column 'when'" in ran.err and "k, v" in ran.err
 
 
 def test_a_history_gives_what_expired_since(run, own, tmp_path):

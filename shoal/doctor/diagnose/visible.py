@@ -15,7 +15,7 @@ from statistics import median
 
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.finding import Confidence, Evidence, Finding
-from shoal.doctor.freshness import Reader, Waits, delay_ms, discovery_ms, waits_of
+from shoal.doctor.freshness import READERS, Reader, Waits, delay_ms, discovery_ms, waits_of
 
 NAME = "freshness lost after commit"
 _INTERVALS = 2  # that the median row may wait
@@ -33,7 +33,7 @@ def lost_after_commit(case: Case) -> Iterator[Finding]:
     if pace is None or pace <= 0:
         return
     told: set[str] = set()
-    for reader in ("batch", "stream"):
+    for reader in READERS:
         waits = waits_of(case.window, reader)
         if waits is not None and waits.until not in told:
             found = list(_waiting(case, pace, reader, waits))
