@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shoal.cli.doctor_history import budget_arguments, budget_of, since_ms
@@ -20,9 +21,12 @@ from shoal.errors import BadRequest, Corrupt
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from shoal.doctor.beside import Beside
     from shoal.doctor.checkup import Checkup
     from shoal.doctor.flink import Job
     from shoal.doctor.forecast import Planning, Prices
+    from shoal.doctor.freshness import Freshness
+    from shoal.doctor.query_log import Query
     from shoal.doctor.window import Window
     from shoal.table.table import Table
 
@@ -53,6 +57,17 @@ def look_arguments(parser: Parser) -> None:
 
 def look(args: Namespace, table: Table) -> Window:
     """What is known of a table: what it retains, or all that `--history` keeps, from `--since` on."""
+    return look_beside(args, table)[0]
+
+
+def look_beside(
+    args: Namespace, table: Table, job: Job | None = None, queries: Sequence[Query] = ()
+) -> tuple[Window, Job | None, Beside]:
+    """The same, with the job that writes the table and what else the history has of it.
+
+    What is known of job and queries now is kept in the history too, and comes out with what it had.
+    """
+    from shoal.doctor.beside import Beside
     from shoal.doctor.history_store import HistoryStore
     from shoal.doctor.take import take
     from shoal.doctor.watch import look_and_keep, metadata_of
@@ -60,11 +75,16 @@ def look(args: Namespace, table: Table) -> Window:
 
     metadata, since, budget = metadata_of(table), since_ms(args.since, table.clock), budget_of(args)
     if args.history is not None:
+        uri = metadata.store.uri
         with HistoryStore(args.history) as history:
             look_and_keep(table, history, clock=table.clock, budget=budget)
-            return history.window(metadata.store.uri, since_ms=since)
+            if job is not None:
+                history.keep_job(uri, table.name, job, table.clock.now_ms())
+            history.keep_queries(uri, queries)
+            return history.window(uri, since_ms=since), history.job(uri, since), history.beside(uri, since)
     before = None if since is None else History(metadata).before(since)
-    return take(metadata, name=table.name, clock=table.clock, since=before, budget=budget)
+    window = take(metadata, name=table.name, clock=table.clock, since=before, budget=budget)
+    return window, job, Beside(queries=tuple(q for q in queries if since is None or q.at_ms >= since))
 
 
 def judge_arguments(parser: Parser) -> None:
@@ -106,11 +126,27 @@ def job_of(args: Namespace, table: str) -> Job | None:
 
 def checkup_of(args: Namespace, table: Table) -> Checkup:
     from shoal.doctor.checkup import checkup
-    from shoal.doctor.freshness import event_lags, freshness
 
-    slo, job, window = slo_of(args), job_of(args, table.name), look(args, table)
-    lags = () if args.event_time is None else event_lags(table, args.event_time, window.steps)
-    return checkup(window, job=job, slo_ms=slo, fail_on=args.fail_on, probes=freshness(window, lags=lags).probes())
+    window, job, beside = look_beside(args, table, job_of(args, table.name))
+    measured = measure(args, table, window)
+    if measured is not None:  # what is so now says more than what was
+        beside = replace(beside, probes={**beside.probes, **measured.probes()})
+    return checkup(window, job=job, slo_ms=slo_of(args), fail_on=args.fail_on, beside=beside)
+
+
+def measure(args: Namespace, table: Table, window: Window) -> Freshness | None:
+    """How old rows were by `--event-time`, kept in `--history` too; None where it was not asked for."""
+    from shoal.doctor.freshness import event_lags, freshness
+    from shoal.doctor.history_store import HistoryStore
+
+    if args.event_time is None:
+        return None
+    there = [s for s in window.steps if s.id >= (window.stock.earliest or 0)]  # a history has older ones too
+    found = freshness(window, now_ms=table.clock.now_ms(), lags=event_lags(table, args.event_time, there))
+    if args.history is not None:
+        with HistoryStore(args.history) as history:
+            history.keep_freshness(window.table, found, table.clock.now_ms())
+    return found
 
 
 def show(view: RenderableType) -> None:

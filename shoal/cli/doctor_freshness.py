@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shoal.cli.doctor_check import look, look_arguments, measure, reads
 from shoal.cli.output import show_json
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_table
@@ -18,17 +20,16 @@ TOO_LITTLE = 4
 
 def _freshness(args: Namespace) -> int:
     table = open_table(args)
-    from shoal.doctor.freshness import event_lags, freshness
-    from shoal.doctor.take import take
+    from shoal.doctor.freshness import freshness
     from shoal.errors import BadRequest
     from shoal.option_values import parse_duration
 
     slo = None if args.slo is None else parse_duration(args.slo, "--slo")
     if slo is not None and slo <= 0:
         raise BadRequest(f"--slo is {args.slo}", hint="give a time, such as 10s or '5 min'")
-    window = take(table.metadata, name=table.name, clock=table.clock)
-    lags = () if args.event_time is None else event_lags(table, args.event_time, window.steps)
-    found = freshness(window, now_ms=table.clock.now_ms(), lags=lags, slo_ms=slo)
+    window = look(args, table)
+    measured = measure(args, table, window) or freshness(window, now_ms=table.clock.now_ms())
+    found = replace(measured, slo_ms=slo)
     if args.output == "json":
         show_json(found.to_dict())
     else:
@@ -90,6 +91,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "--event-time", metavar="COLUMN", help="a column of event times: timestamps, or integers of epoch s or ms"
     )
+    look_arguments(parser)
     parser.add_argument("--slo", metavar="TIME", help="how soon rows must be visible, e.g. 10s; exit code 1 when later")
 
 
@@ -97,7 +99,7 @@ FRESHNESS = Command(
     "doctor freshness", "tell how old rows are when readers see them",
     "shoal doctor freshness -w /data/warehouse shop.orders --event-time updated_at\n"
     "shoal doctor freshness -w /data/warehouse shop.orders --slo 30s -o json",
-    _freshness, _arguments,
+    reads(_freshness), _arguments,
     about="Tell stage by stage how old rows are when readers see them: from the event to\n"
     "the commit (by a column), from the commit until batch and streaming readers see\nit. "
     "Nothing is written. Exit code 1 says that --slo is not met, 4 that there is\nno snapshot.",

@@ -17,6 +17,7 @@ from shoal.errors import BadRequest
 if TYPE_CHECKING:
     from shoal.clock import Clock
     from shoal.doctor.allowance import Allowance
+    from shoal.doctor.flink import JobLog
     from shoal.doctor.history_store import HistoryStore
     from shoal.doctor.rebuild import Past
     from shoal.doctor.window import Window
@@ -97,12 +98,13 @@ def _watch(args: Namespace) -> int:
         return [lake.table(f"{database}.{name}") for name in lake.tables(database)]
 
     tables()  # a name that is wrong ends it here
+    jobs = _jobs(args, only=database == args.table)
     scheduler, code = ThreadScheduler(4), 0
     try:
         with open_history(args) as history:
             for look in watch(
                 tables, history, clock=lake.clock, scheduler=scheduler, every_s=every, once=args.once,
-                budget=budget_of(args),
+                budget=budget_of(args), jobs=jobs,
             ):  # fmt: skip
                 code = max(code, 0 if look.trouble is None else look.trouble.exit_code)
                 text = json.dumps(look.to_dict(), ensure_ascii=False) if args.output == "json" else look.line()
@@ -115,10 +117,28 @@ def _watch(args: Namespace) -> int:
     return code
 
 
+def _jobs(args: Namespace, *, only: bool) -> JobLog | None:
+    from pathlib import Path
+
+    from shoal.doctor.flink import JobLog, Rest, saved_job
+
+    if args.flink is None:
+        if args.job is not None:
+            raise BadRequest("--job needs --flink", hint="say --flink http://jobmanager:8081")
+        return None
+    if not Path(args.flink).is_dir():
+        return JobLog(Rest(args.flink), args.job, only=only)
+    if not only:
+        raise BadRequest("saved answers are about one table", hint="name it: shoal doctor watch DB.T --flink DIR")
+    return JobLog(saved_job(args.flink))
+
+
 def _watch_arguments(parser: Parser) -> None:
     parser.add_argument("table", metavar="DB.TABLE|DB.*")
     parser.add_argument("--every", metavar="TIME", default="10s", help="time from look to look (default: 10s)")
     parser.add_argument("--once", action="store_true", help="one look, then end")
+    parser.add_argument("--flink", metavar="URL|DIR", help="keep the checkpoints of the jobs at this REST address too")
+    parser.add_argument("--job", metavar="ID", help="id or name of the job, where several run")
     history_argument(parser)
     budget_arguments(parser)
 
@@ -307,10 +327,12 @@ HISTORY_COMMANDS = (
     Command(
         "doctor watch", "look at tables again and again, a line a look",
         "shoal doctor watch -w /data/warehouse shop.orders --every 10s\n"
+        "shoal doctor watch -w /data/warehouse shop.orders --flink http://jobs:8081\n"
         "shoal doctor watch -w /data/warehouse 'shop.*' --once -o json",
         _watch, _watch_arguments,
         about="Look at a table, or at all tables of a database, until Ctrl-C: what new\n"
-        "snapshots made and removed. Looks are kept in a history outside the warehouse.",
+        "snapshots made and removed. Looks are kept in a history outside the warehouse,\n"
+        "with --flink the checkpoints of the job too, which Flink soon forgets.",
     ),
     Command(
         "doctor history", "what was seen of a table, or can still be",

@@ -7,8 +7,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from shoal.cli.doctor_check import look, look_arguments, reads, write_text
-from shoal.cli.doctor_history import since_ms
+from shoal.cli.doctor_check import look_arguments, look_beside, reads, write_text
 from shoal.cli.output import BOLD, DIM, is_terminal, note, paint, show_json, width
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_table
@@ -30,10 +29,8 @@ def _timeline(args: Namespace) -> int:
 
     queries = query_log(args.query_log, table.name) if args.query_log else ()
     job = _job(args, table)  # first: what is polled for a while must lie before the look at the table
-    since = since_ms(args.since, table.clock)
-    window = look(args, table)
-    if since is not None:
-        queries = tuple(q for q in queries if q.at_ms >= since)
+    window, job, beside = look_beside(args, table, job, queries)
+    queries = beside.queries
     room = width() if is_terminal(sys.stdout) else 80
     text = args.output == "text" and not args.json
     found = timeline(window, None, job, queries, bins=columns(room) if text else BINS)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from shoal.doctor.beside import NOTHING_BESIDE, Beside
 from shoal.doctor.debt import Debt, Limits
 from shoal.doctor.diagnose.case import Case, case
 from shoal.doctor.diagnose.rules import diagnose
@@ -110,10 +111,10 @@ class Checkup:
 
 def checkup(
     window: Window, *, job: Job | None = None, slo_ms: int | None = None, fail_on: Severity = "warn",
-    probes: Mapping[str, tuple[float, ...]] | None = None,
+    beside: Beside = NOTHING_BESIDE,
 ) -> Checkup:  # fmt: skip
-    """Diagnose a window. `probes`: how old rows were at their commit and when they were read, in ms."""
-    found = replace(case(window, job=job, slo_ms=slo_ms), probes=probes or {})
+    """Diagnose a window, with what a history knows beside it: earlier looks, measured freshness, timed queries."""
+    found = case(window, job=job, slo_ms=slo_ms, beside=beside)
     findings = diagnose(found)
     return Checkup(
         found, tuple(worst_first([*unsound(found.model.debt), *findings, *unexplained(found, findings)])), fail_on

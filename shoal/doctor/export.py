@@ -18,6 +18,8 @@ from shoal.errors import StorageFailed
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shoal.doctor.flink import Job
+
 
 def export(history: HistoryStore, table: str, folder: Path, *, since_ms: int | None = None) -> dict[str, int]:
     """Write the history of the table at an address; rows by file name."""
@@ -26,6 +28,9 @@ def export(history: HistoryStore, table: str, folder: Path, *, since_ms: int | N
     check_outside(folder / "x", table)
     window = history.window(table, since_ms=since_ms)
     tables = tables_of(window) | {"trend": history.trend(table, since_ms)}
+    job = history.job(table, since_ms)
+    if job is not None:
+        tables["checkpoint"] = checkpoints_of(job)
     written = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,6 +99,22 @@ def tables_of(window: Window) -> dict[str, pa.Table]:
     if end is not None:
         out["state"] = end
     return out
+
+
+def checkpoints_of(job: Job) -> pa.Table:
+    """The checkpoints of a Flink job as a table."""
+    import pyarrow as pa
+
+    ms, text, count = pa.timestamp("ms", "UTC"), pa.string(), pa.int64()
+    return _rows(
+        [
+            (job.id, c.id, c.status, c.trigger_ms, c.ack_ms, c.duration_ms, c.state_size, c.savepoint, c.failed_ms,
+             c.failure)
+            for c in job.checkpoints
+        ],
+        [("job", text), ("id", count), ("status", text), ("triggered", ms), ("acknowledged", ms),
+         ("duration_ms", count), ("state_size", count), ("savepoint", pa.bool_()), ("failed", ms), ("failure", text)],
+    )  # fmt: skip
 
 
 def _rows(rows: list[tuple[Any, ...]], fields: list[tuple[str, pa.DataType]]) -> pa.Table:

@@ -8,6 +8,7 @@ server remembers ten checkpoints, so polls are joined by id and what was missed 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from shoal.clock import Clock
-from shoal.errors import BadRequest, Corrupt, NotFound, StorageFailed
+from shoal.errors import BadRequest, Corrupt, NotFound, ShoalError, StorageFailed
 
 Status = Literal["COMPLETED", "FAILED", "IN_PROGRESS"]
 TIMEOUT_S = 10
@@ -142,6 +143,7 @@ class Job:
     durations: Mapping[str, float] = field(default_factory=dict)  # end to end, in ms: min, avg, max, p50 .. p999
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # Paimon's: name, then "subtask.table"
     backpressure: Mapping[str, float] = field(default_factory=dict)  # the highest ratio of each vertex
+    dropped: int = 0  # checkpoints that were seen and are not among `checkpoints` any more
 
     @property
     def missed(self) -> int:
@@ -150,12 +152,14 @@ class Job:
         span = ids[-1] - ids[0] + 1 if ids else 0
         # A job that starts afresh counts from 1; one that was restored goes on from an id that is not told.
         before = ids[0] - 1 if ids and not self.counts.get("restored") else max(0, self._total - span)
-        return min(max(0, self._total - len(ids)), before + span - len(ids))
+        seen = len(ids) + self.dropped
+        return min(max(0, self._total - seen), max(0, before + span - seen))
 
     @property
     def not_begun(self) -> int:
         """Checkpoints that Flink counts as failed but never gave an id, as while its tasks were still starting."""
-        return min(max(0, self._total - len(self.checkpoints) - self.missed), self.counts.get("failed", 0))
+        begun = len(self.checkpoints) + self.dropped + self.missed
+        return min(max(0, self._total - begun), self.counts.get("failed", 0))
 
     @property
     def _total(self) -> int:
@@ -296,6 +300,11 @@ class LiveJob:
             {name: get(f"{path}/vertices/{v}/backpressure") for v, name in vertices},
         )  # fmt: skip
 
+    def forget(self) -> None:
+        """Forget what Flink itself has forgotten: whoever kept each poll needs it no more."""
+        for i in sorted(self._history)[:-HISTORY]:
+            del self._history[i]
+
     def config(self) -> CheckpointConfig:
         return config_of(self._answers.get(f"jobs/{self._id}/checkpoints/config"))
 
@@ -307,15 +316,85 @@ class LiveJob:
         return self._answers.get(f"{path}?get={urllib.parse.quote(','.join(wanted))}")
 
 
+def pause_s(config: CheckpointConfig) -> float:
+    """How long one may wait between two looks and miss no checkpoint."""
+    interval = (config.interval_ms or 10_000) / 1000
+    return min(_POLL_S, max(_LEAST_POLL_S, interval * HISTORY / 5))
+
+
 def follow(live: LiveJob, *, clock: Clock, for_s: float = 0.0) -> Job:
     """Look for so long, often enough that no checkpoint is forgotten between two looks; then poll."""
     end = clock.monotonic() + for_s
     live.look()
-    interval = (live.config().interval_ms or 10_000) / 1000
+    pause = pause_s(live.config())
     while (left := end - clock.monotonic()) > 0:
-        clock.sleep(min(left, _POLL_S, max(_LEAST_POLL_S, interval * HISTORY / 5)))
+        clock.sleep(min(left, pause))
         live.look()
     return live.poll()
+
+
+_ENDED = ("FINISHED", "CANCELED", "FAILED")
+
+
+class JobLog:
+    """The jobs that write some tables, asked again and again: at a REST address, or once for all in saved answers.
+
+    `only`: one table is looked at, so a job that is named, or the only one, is its; else a table has the job whose
+    vertices name it, or none.
+    """
+
+    def __init__(self, source: Answers | Job, job: str | None = None, *, only: bool = True) -> None:
+        self._source, self._wanted, self._only = source, job, only
+        self._live: dict[str, LiveJob] = {}
+        self._pauses: dict[str, float] = {}
+
+    def job(self, table: str) -> Job | None:
+        """What is known now of the job that writes `table`; a job that was restarted under another id is found."""
+        if isinstance(self._source, Job):
+            return self._source if self._only else None
+        for again in (True, False):
+            live = self._live.get(table) or self._find(self._source, table)
+            if live is None:
+                return None
+            try:
+                found = live.poll()
+            except NotFound:
+                self._live.pop(table, None)
+                self._pauses.pop(table, None)
+                if not again:
+                    raise
+                continue
+            live.forget()
+            if found.state in _ENDED:  # another one may take its place
+                self._live.pop(table, None)
+                self._pauses.pop(table, None)
+            else:
+                self._live[table], self._pauses[table] = live, pause_s(found.config)
+            return found
+        return None
+
+    def glance(self) -> None:
+        """Remember the checkpoints that jobs tell of now, a request for each job. One that gives no answer is asked
+        by the next `job`, which tells."""
+        for live in self._live.values():
+            with contextlib.suppress(ShoalError):
+                live.look()
+
+    @property
+    def pause_s(self) -> float | None:
+        """How long one may wait between two looks and miss no checkpoint; None where nothing is missed by waiting."""
+        return min(self._pauses.values(), default=None)
+
+    def _find(self, answers: Answers, table: str) -> LiveJob | None:
+        if self._only:
+            return LiveJob(answers, self._wanted, table)
+        short = table.rpartition(".")[2]
+        running = [j for j in answers.get("jobs/overview").get("jobs", ()) if j.get("state") == "RUNNING"]
+        wanted = [j for j in running if self._wanted is None or self._wanted in (j["jid"], j["name"])]
+        writers = [j["jid"] for j in wanted if _writes(answers, j["jid"], short)]
+        if len(writers) > 1:
+            raise BadRequest(f"{answers.at}: several jobs write {table}: {', '.join(writers)}", hint="name one: --job")
+        return LiveJob(answers, writers[0], table) if writers else None
 
 
 def _chosen(answers: Answers, job: str | None, table: str | None) -> str:

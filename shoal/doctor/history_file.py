@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shoal.errors import BadRequest, Corrupt, ShoalError, StorageFailed, Unsupported
 
-VERSION = 1
+VERSION = 2
 _OURS = 0x53484F4C  # "SHOL": SQLite keeps a number for the program that a file belongs to
 # Flows name classes, partitions and tables by number: the names would be most of the file.
 _TABLES = """
@@ -72,6 +72,21 @@ CREATE INDEX rolled_snapshot_at ON rolled_snapshot (source, span_ms, at_ms);
 CREATE TABLE record (source INTEGER NOT NULL, kind TEXT NOT NULL, time_ms INTEGER NOT NULL, key TEXT NOT NULL,
     value TEXT NOT NULL, PRIMARY KEY (source, kind, time_ms, key)) WITHOUT ROWID;
 """
+# What a version has beyond the one before it, by its number: a new file gets all of them, an older one those it lacks.
+_SINCE = {
+    2: """
+CREATE TABLE flink_job (
+    source INTEGER NOT NULL, id TEXT NOT NULL, seen_ms INTEGER NOT NULL, name TEXT, state TEXT, started_ms INTEGER,
+    flink TEXT, address TEXT NOT NULL, config TEXT NOT NULL, counts TEXT NOT NULL, durations TEXT NOT NULL,
+    metrics TEXT NOT NULL, backpressure TEXT NOT NULL, dropped INTEGER NOT NULL, forgotten INTEGER,
+    PRIMARY KEY (source, id)) WITHOUT ROWID;
+CREATE TABLE flink_checkpoint (
+    source INTEGER NOT NULL, job TEXT NOT NULL, id INTEGER NOT NULL, status TEXT NOT NULL, trigger_ms INTEGER NOT NULL,
+    ack_ms INTEGER, duration_ms INTEGER, state_size INTEGER, savepoint INTEGER NOT NULL, failed_ms INTEGER,
+    failure TEXT, PRIMARY KEY (source, job, id)) WITHOUT ROWID;
+CREATE INDEX flink_checkpoint_trigger ON flink_checkpoint (source, trigger_ms);
+""",
+}
 
 
 def default_path() -> Path:
@@ -120,15 +135,17 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         raise BadRequest(f"{path} is a SQLite file of another program", hint="name another file with --history")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
-    if owner == _OURS:
+    if owner == _OURS and version == VERSION:
         return
     db.execute("BEGIN IMMEDIATE")
-    with contextlib.closing(db.execute("SELECT count(*) FROM sqlite_master")) as found:
-        if not found.fetchone()[0]:  # nobody was faster
-            for statement in _TABLES.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA application_id = {_OURS}")
-            db.execute(f"PRAGMA user_version = {VERSION}")
+    with contextlib.closing(db.execute("PRAGMA user_version")) as found:
+        has = found.fetchone()[0]  # another process may have been faster
+    missing = [] if has else [_TABLES]
+    for script in [*missing, *(text for since, text in _SINCE.items() if since > has)]:
+        for statement in script.split(";"):
+            db.execute(statement)
+    db.execute(f"PRAGMA application_id = {_OURS}")
+    db.execute(f"PRAGMA user_version = {VERSION}")
     db.execute("COMMIT")
 
 

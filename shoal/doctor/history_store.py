@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from shoal.doctor import rollup
+from shoal.doctor import history_jobs, rollup
+from shoal.doctor.beside import Beside, Seen, probes_of
 from shoal.doctor.history_file import connect, default_path, told, writing
+from shoal.doctor.query_log import Query
 from shoal.doctor.take import Known
 from shoal.doctor.window import (
     CHANGELOG,
@@ -51,7 +53,10 @@ from shoal.errors import NotFound, near
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["finding", "flink_checkpoint", "sentinel", "query_probe", "fix"]
+    from shoal.doctor.flink import Job
+    from shoal.doctor.freshness import Freshness
+
+Kind = Literal["finding", "sentinel", "query_probe", "fix"]
 
 _CLASSES = (FLUSH, REWRITE, UPGRADE, REMOVAL, CHANGELOG, UNSEEN)  # by number in the file: append only
 # How many snapshots, or flow rows, are replayed at most from a kept state.
@@ -111,12 +116,35 @@ class HistoryStore:
                 rollup.roll_up(db, source, first, now_ms)
 
     def record(self, table: str, kind: Kind, time_ms: int, key: str, value: object) -> None:
-        """Keep a fact that no window holds, as JSON: a finding, a Flink checkpoint, a sentinel's or a probe's time."""
+        """Keep a fact that no window holds, as JSON: a finding, a fix, a sentinel's or a probe's time."""
+        self.record_all(table, kind, [(time_ms, key, value)])
+
+    def record_all(self, table: str, kind: Kind, facts: Iterable[tuple[int, str, object]]) -> None:
+        """Keep facts of one kind, each with its time and a key that no other of that time has."""
         with writing(self._db, self.path) as db:
             source = self._source(table, "")
-            db.execute(
-                "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?)", (source, kind, time_ms, key, json.dumps(value))
-            )
+            rows = [(source, kind, time, key, json.dumps(value)) for time, key, value in facts]
+            db.executemany("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?)", rows)
+
+    def keep_freshness(self, table: str, found: Freshness, now_ms: int) -> None:
+        """Keep how old rows were at their commit and when they were read, where that was measured."""
+        from shoal.doctor.beside import sentinel_of
+
+        measured = sentinel_of(found)
+        if measured:
+            self.record(table, "sentinel", now_ms, "rows", measured)
+
+    def keep_queries(self, table: str, queries: Iterable[Query]) -> None:
+        """Keep timed queries; the same query twice is one."""
+        facts = [(q.at_ms, f"{q.duration_ms:g} {q.files}", [q.duration_ms, q.files]) for q in queries]
+        self.record_all(table, "query_probe", facts)
+
+    def keep_job(self, table: str, name: str, job: Job, now_ms: int) -> None:
+        """Keep what a Flink job that writes the table said by `now_ms`."""
+        with writing(self._db, self.path) as db:
+            source = self._source(table, name)
+            for e in history_jobs.put_job(db, source, job, now_ms):
+                db.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?)", (source, e.time_ms, e.kind, e.what, e.snapshot))
 
     def tell(self, table: str, name: str, events: Iterable[Event]) -> None:
         """Keep events that no look saw, such as a fix that was applied."""
@@ -133,7 +161,7 @@ class HistoryStore:
             source = self._id(table)
             for name in (
                 "snapshot", "flow", "start", "state", "schema", "stock", "event", "gap", "rolled_flow",
-                "rolled_snapshot", "record",
+                "rolled_snapshot", "record", "flink_job", "flink_checkpoint",
             ):  # fmt: skip
                 db.execute(f"DELETE FROM {name} WHERE source = ?", (source,))
             db.execute("DELETE FROM source WHERE id = ?", (source,))
@@ -375,6 +403,33 @@ class HistoryStore:
                 (source, kind, since_ms),
             )
             return [(t, k, json.loads(v)) for t, k, v in rows]
+
+    def job(self, table: str, since_ms: int | None = None) -> Job | None:
+        """The Flink job that was seen to write the table last, with its checkpoints that are kept, since a time.
+
+        Its metrics are left out where they are older than the last look by more than ten minutes.
+        """
+        with told(self.path), self._at_once():
+            source = self._id(table, missing_ok=True)
+            if source is None:
+                return None
+            query = "SELECT max(taken_ms) FROM stock WHERE source = ?"
+            looked = self._db.execute(query, (source,)).fetchone()[0]
+            return history_jobs.job_of(self._db, source, since_ms, looked)
+
+    def beside(self, table: str, since_ms: int | None = None) -> Beside:
+        """What is kept of a table beside its snapshots, since a time."""
+        since = -(1 << 62) if since_ms is None else since_ms
+        with told(self.path), self._at_once():
+            source = self._id(table, missing_ok=True)
+            looks = self._db.execute(
+                "SELECT taken_ms, earliest, latest FROM stock WHERE source = ? AND taken_ms >= ? "
+                "ORDER BY taken_ms, rowid",
+                (source, since),
+            ).fetchall()
+            probes = probes_of(value for _, _, value in self.records(table, "sentinel", since))
+            queries = tuple(Query(t, *value) for t, _, value in self.records(table, "query_probe", since))
+        return Beside(tuple(Seen(*row) for row in looks), probes, queries)
 
     def _at_once(self) -> _Reading:
         return _Reading(self._db)

@@ -7,16 +7,17 @@ a stable contract, versioned; what a window cannot tell is null in it, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.doctor.attribution import Attribution, attribute
+from shoal.doctor.beside import Seen, just_expired, retained_then
 from shoal.doctor.cycles import BucketCycles, Cycles, Phase, bucket_phase, cycles, of_bucket
 from shoal.doctor.debt import TOP, Debt, Limits, debt, replay
 from shoal.doctor.forecast import Prices, Requests, Stall, Steady, requests, stall, steady
 from shoal.doctor.segments import Segments, segments
-from shoal.doctor.slope import Slope, theil_sen
+from shoal.doctor.slope import FEWEST, Slope, theil_sen
 from shoal.doctor.states import States
 from shoal.doctor.stocks import (
     ExcessFiles,
@@ -49,7 +50,7 @@ class Trend:
     """The slope of one stock at equal phase. Rising: by more than a file a cycle of `cycle_minutes`, in each bucket."""
 
     slope: Slope | None
-    basis: str  # "troughs", "crests", or "checkpoint ends"
+    basis: str  # "troughs", "crests", "checkpoint ends", "after expiry", "looks", "after merges"
     cycle_minutes: float | None
     buckets: int  # that the stock is a sum over
     provisional: bool
@@ -103,7 +104,8 @@ class Model:
     flows: Flows
     sustainability: Sustainability | None
     cycles: Cycles | None
-    trends: Mapping[str, Trend]  # live_files, excess_files, merge_debt (troughs), crests (of merge debt)
+    # live_files, excess_files, merge_debt (troughs), crests (of merge debt), manifests, retained_files (over looks)
+    trends: Mapping[str, Trend]
     buckets: tuple[BucketModel, ...]
     segments: Segments
     change: Attribution | None  # of flushed files a minute, the last segment against the one before it
@@ -141,8 +143,13 @@ class Model:
         }  # fmt: skip
 
 
-def model(window: Window, *, prices: Prices | None = None, rng: np.random.Generator | None = None) -> Model:
-    """Compute everything; without a generator the random pairs of long series are the same each time."""
+def model(
+    window: Window, *, prices: Prices | None = None, rng: np.random.Generator | None = None, looks: Sequence[Seen] = ()
+) -> Model:
+    """Compute everything; without a generator the random pairs of long series are the same each time.
+
+    `looks` are earlier ones at the table: what retained snapshots held then, and so the slope of retained debt.
+    """
     import numpy as np
 
     rng = np.random.default_rng(0) if rng is None else rng
@@ -162,6 +169,11 @@ def model(window: Window, *, prices: Prices | None = None, rng: np.random.Genera
         cycle = found.minutes or _cycle_minutes(counts, limits)
         trends = _trends(replayed, limits, found, cycle, rng)
         buckets = _worst(replayed, limits, found, cycle, rng)
+        active = max(found.active_buckets, 1)
+        trends |= {
+            "manifests": _manifests(window, cycle, rng),
+            "retained_files": _retained(window, looks, cycle, rng, active),
+        }
     known = counts.buckets.count if counts.buckets is not None else 0
     return Model(
         window.table, window.name, counts, merge, excess, retained_debt(window, replayed, complete=counts.complete),
@@ -189,6 +201,29 @@ def _trends(
         merge = merge_parts(states, limits)
         out |= {"merge_debt": trend(merge), "crests": trend(merge, crests=True)}
     return out
+
+
+def _manifests(window: Window, cycle: float | None, rng: np.random.Generator) -> Trend:
+    """Manifests that a read opens, just after commits that merged some: between two merges every commit adds one."""
+    import numpy as np
+
+    merged = [s for s in window.steps if s.wrote.get("merged-manifest", NOTHING).files]
+    minutes = np.array([s.time_ms for s in merged], np.float64) / 60_000
+    slope = theil_sen(minutes, [s.manifests.files for s in merged], rng=rng)
+    return Trend(slope, "after merges", cycle, 1, provisional=False)
+
+
+def _retained(
+    window: Window, looks: Sequence[Seen], cycle: float | None, rng: np.random.Generator, buckets: int
+) -> Trend:
+    """Dead files and changelog on disk over the looks, of those just after expiry where there are enough of these."""
+    times, files = retained_then(window, looks)
+    expired = just_expired(looks, times)
+    basis = "looks"
+    if len(expired) >= FEWEST:
+        basis, times, files = "after expiry", times[expired], files[expired]
+    slope = theil_sen(times / 60_000, files, rng=rng)
+    return Trend(slope, basis, cycle, buckets, provisional=basis == "looks" and len(expired) > 0)
 
 
 def _of_phase(phase: Phase, found: Cycles, cycle: float | None, rng: np.random.Generator, buckets: int = 1) -> Trend:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 
+from shoal.doctor.history_jobs import forget_old
+
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 RAW_MS = 48 * HOUR
 FINE_SPAN, FINE_MS = 5 * MINUTE, 30 * DAY
@@ -50,7 +52,9 @@ def roll_up(db: sqlite3.Connection, source: int, first: int | None, now_ms: int)
         db.execute(f"DELETE FROM {table} WHERE source = ? AND span_ms = ? AND at_ms < ?", (source, COARSE_SPAN, end))
     for table, column in (("stock", "taken_ms"), ("event", "time_ms"), ("record", "time_ms")):
         db.execute(f"DELETE FROM {table} WHERE source = ? AND {column} < ?", (source, end))
-    _thin_stock(db, source, cut_of(now_ms, RAW_MS, FINE_SPAN))
+    cut = cut_of(now_ms, RAW_MS, FINE_SPAN)
+    forget_old(db, source, cut, end)
+    _thin_stock(db, source, cut)
 
 
 def _raw(db: sqlite3.Connection, source: int, first: int) -> None:

@@ -29,11 +29,14 @@ class StockRow:
 
     @property
     def direction(self) -> str:
-        """`rising`, `falling`, `steady`; `not known` where there is a slope to know, else nothing."""
+        """`rising`, `rising slowly` (surely, but by less than a file a cycle), `falling`, `steady`.
+
+        `not known` where each window has a slope to know, else nothing.
+        """
         if self.per_hour is None:
             return "not known" if self.key in ("merge_debt", "excess_files") else ""
-        if self.rising:
-            return "rising"
+        if self.per_hour[1] > 0:
+            return "rising" if self.rising else "rising slowly"
         return "falling" if self.per_hour[2] < 0 else "steady"
 
 
@@ -88,7 +91,8 @@ def _retained(m: Model) -> StockRow:
             note += f"; at this rate they settle at {goal:,.0f}"
         if any(h.kind == "overdue snapshots" for h in r.holders):
             note += "; expiry is behind"
-    return _row("retained_files", "retained files", files, None, None, size, None, note, "expiry")
+    trend = m.trends.get("retained_files")
+    return _row("retained_files", "retained files", files, None, None, size, trend, note, "expiry")
 
 
 def _metadata(m: Model) -> StockRow:
@@ -98,5 +102,6 @@ def _metadata(m: Model) -> StockRow:
     ratio = d.dead_ratio
     note = f"{d.entries:,} entries" + ("" if ratio is None else f", {ratio:.3g} dead for each live one")
     return _row(
-        "manifests", "manifests", d.manifests.files, None, None, d.manifests.bytes, None, note, "manifest merges"
+        "manifests", "manifests", d.manifests.files, None, None, d.manifests.bytes, m.trends.get("manifests"), note,
+        "manifest merges",
     )  # fmt: skip

@@ -79,7 +79,7 @@ def acts_of(window: Window, span: Span) -> list[Change]:
     for r in restarts(window.steps):
         found.append(Change(r.time_ms, "restart", f"restart: checkpoint {r.before}→{r.after}", r.snapshot))
     for e in window.events:
-        if e.kind in ("rollback", "replaced", "fix"):
+        if e.kind in ("rollback", "replaced", "fix", "job"):
             found.append(Change(e.time_ms, "event", f"{e.kind}: {e.what}", e.snapshot))
     return sorted(found, key=lambda c: c.at_ms)
 

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Look again and again: each look goes on from the last one and is kept in the history.
 
-Looks at several tables run beside each other on a `Scheduler`; what they saw is kept by the one caller. Invariant: a
-table that cannot be read spoils no other, and its trouble is told, not hidden.
+Looks at several tables run beside each other on a `Scheduler`; what they saw is kept by the one caller. Where a Flink
+job is asked too, its checkpoints are kept beside the snapshots, and it is asked between looks as often as it forgets.
+Invariant: a table or a job that cannot be read spoils no other, and its trouble is told, not hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.clock import Clock, Scheduler
 from shoal.doctor.allowance import FREE, Allowance
+from shoal.doctor.flink import Job, JobLog
 from shoal.doctor.history_file import check_outside
 from shoal.doctor.history_store import HistoryStore
 from shoal.doctor.rollup import FINE_SPAN
@@ -31,6 +33,8 @@ class Look:
     at_ms: int
     window: Window | None
     trouble: ShoalError | None = None
+    job: Job | None = None  # the Flink job that writes it, where one was asked
+    job_trouble: ShoalError | None = None
 
     def to_dict(self) -> dict[str, Any]:  # JSON
         out: dict[str, Any] = {"table": self.name, "at_ms": self.at_ms}
@@ -52,7 +56,21 @@ class Look:
             "requests": w.stock.requests,
             "bytes_read": w.stock.bytes_read,
             "partial": w.stock.partial,
+            **self._of_job(),
         }
+
+    def _of_job(self) -> dict[str, Any]:  # JSON
+        if self.job_trouble is not None:
+            return {"flink": {"error": self.job_trouble.code, "message": self.job_trouble.message}}
+        if self.job is None:
+            return {}
+        done = [c for c in self.job.checkpoints if c.status == "COMPLETED"]
+        return {
+            "flink": {
+                "job": self.job.id, "state": self.job.state, "last_completed": done[-1].id if done else None,
+                "failed": self.job.counts.get("failed"), "restored": self.job.counts.get("restored"),
+            }
+        }  # fmt: skip
 
     def line(self) -> str:
         """The look as one line for people."""
@@ -72,6 +90,10 @@ class Look:
         parts.append("live files not known" if live is None else f"live {live:,}")
         parts += [f"{e.kind}: {e.what}" for e in w.events]
         parts += [f"snapshots {g.first} to {g.last} {g.kind}" for g in w.gaps]
+        if self.job is not None:
+            parts.append(f"{max((c.id for c in self.job.checkpoints), default=0):,} checkpoints begun")
+        if self.job_trouble is not None:
+            parts.append(f"flink: {self.job_trouble.code}: {self.job_trouble.message}")
         return f"{time}  {self.name}  {', '.join(parts)}  [{w.stock.requests} requests]"
 
 
@@ -115,9 +137,12 @@ def look_and_keep(table: Table, history: HistoryStore, *, clock: Clock, budget: 
 
 def watch(
     tables: Callable[[], Sequence[Table]], history: HistoryStore, *, clock: Clock, scheduler: Scheduler,
-    every_s: float, once: bool = False, budget: Allowance = FREE,
+    every_s: float, once: bool = False, budget: Allowance = FREE, jobs: JobLog | None = None,
 ) -> Iterator[Look]:  # fmt: skip
-    """Look at the tables every so often, endlessly or once. `tables` is asked each time: some may be new."""
+    """Look at the tables every so often, endlessly or once. `tables` is asked each time: some may be new.
+
+    `jobs` are the Flink jobs that write them.
+    """
     if not every_s > 0:
         raise BadRequest(f"cannot look every {every_s} s", hint="give a time above 0, e.g. 10s")
     known: dict[str, Known] = {}
@@ -149,11 +174,33 @@ def watch(
                 continue
             history.append(window)
             known[uri] = Known.of(window)
-            yield Look(name, at, window)
+            yield _with_job(Look(name, at, window), jobs, history, uri, clock)
         if clock.now_ms() >= next_roll:
             history.roll_up(clock.now_ms())
             next_roll = clock.now_ms() + FINE_SPAN
         if once:
             return
         next_at = max(next_at + every_s, clock.monotonic())  # a slow look is not followed by a burst
-        clock.sleep(next_at - clock.monotonic())
+        _rest(clock, next_at, jobs)
+
+
+def _with_job(look: Look, jobs: JobLog | None, history: HistoryStore, uri: str, clock: Clock) -> Look:
+    """A look with what the table's job says, kept."""
+    if jobs is None:
+        return look
+    try:
+        job = jobs.job(look.name)
+    except ShoalError as err:
+        return replace(look, job_trouble=err)
+    if job is not None:
+        history.keep_job(uri, look.name, job, clock.now_ms())
+    return replace(look, job=job)
+
+
+def _rest(clock: Clock, until: float, jobs: JobLog | None) -> None:
+    """Sleep until a time of the monotonic clock, with a glance at the jobs before they forget."""
+    while (left := until - clock.monotonic()) > 0:
+        pause = None if jobs is None else jobs.pause_s
+        clock.sleep(left if pause is None else min(left, pause))
+        if jobs is not None and until - clock.monotonic() > 0:
+            jobs.glance()

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
+from shoal.doctor.beside import Beside
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.diagnose.case import case as case_of
 from shoal.doctor.flink import Job
@@ -82,7 +83,7 @@ class World:
     def case(self) -> Case:
         window = take(self.table.metadata, name=self.table.name, clock=self.clock)
         found = case_of(window, job=self.job, slo_ms=self.slo_ms)
-        return replace(found, probes=self.probes)
+        return replace(found, beside=Beside(probes=self.probes))
 
 
 def world(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from json_paths import documents, fields, json_table, table
 
+from shoal.doctor.beside import Beside
 from shoal.doctor.checkup import Checkup, checkup
 from shoal.doctor.prometheus import name_table, samples
 from shoal.doctor.stocks import retained_debt
@@ -80,5 +81,5 @@ def test_freshness_is_told_by_stage(held: Checkup) -> None:
         return {s.labels["stage"]: s.value for s in samples(found) if s.name == "freshness_seconds"}
 
     assert told(held) == pytest.approx({"batch": 60, "stream": 70})  # + continuous.discovery-interval
-    probed = Checkup(replace(held.case, probes={"commit": (50.0, 250.0)}), ())
+    probed = Checkup(replace(held.case, beside=Beside(probes={"commit": (50.0, 250.0)})), ())
     assert told(probed) == pytest.approx({"commit": 0.248, "batch": 0.248, "stream": 10.248})

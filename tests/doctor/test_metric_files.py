@@ -36,6 +36,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from toy import File, Toy
 
+from shoal.doctor.beside import Beside
 from shoal.doctor.checkup import Checkup, checkup
 from shoal.doctor.prometheus import NAMES, PREFIX, text_of
 from shoal.metrics import CONTENT_TYPE
@@ -58,7 +59,11 @@ def filling() -> Checkup:
 def text() -> str:
     """What `--prometheus` writes of tables that between them have every metric."""
     writer = read(DATA / "virtual-writer-none-10s.json.gz")[0]
-    found = [checkup(table(), slo_ms=30_000, probes={"commit": (50.0, 250.0)}), checkup(writer), filling()]
+    found = [
+        checkup(table(), slo_ms=30_000, beside=Beside(probes={"commit": (50.0, 250.0)})),
+        checkup(writer),
+        filling(),
+    ]
     return text_of(found, catalog='s3://a/"b"\\c', per_bucket=True, unread=["shop.gone"], now_ms=1_767_225_600_123)
 
 

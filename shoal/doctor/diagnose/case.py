@@ -7,11 +7,13 @@ Invariant: a case is a value; a diagnosis is a function of it and reads nothing 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
+from shoal.doctor.beside import NOTHING_BESIDE, Beside
 from shoal.doctor.debt import Limits
 from shoal.doctor.diagnose.pace import Pace, pace
+from shoal.doctor.finding import Evidence
 from shoal.doctor.flink import Job
 from shoal.doctor.model import Model, model
 from shoal.doctor.states import States
@@ -23,8 +25,8 @@ from shoal.options import Options
 class Case:
     """One table that is looked at.
 
-    `slo_ms`: within what time rows must be visible, None when nobody said. `probes`: freshness that sentinels measured,
-    by stage in ms (`commit`, `read`).
+    `slo_ms`: within what time rows must be visible, None when nobody said. `beside`: what a history has beside
+    snapshots.
     """
 
     window: Window
@@ -32,8 +34,13 @@ class Case:
     states: States | None = None
     job: Job | None = None
     slo_ms: int | None = None
-    probes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    beside: Beside = NOTHING_BESIDE
     now_ms: int = 0
+
+    @property
+    def probes(self) -> Mapping[str, tuple[float, ...]]:
+        """Freshness that sentinels measured, by stage in ms (`commit`, `read`)."""
+        return self.beside.probes
 
     @cached_property
     def options(self) -> Options:
@@ -51,11 +58,23 @@ class Case:
         return self.model.debt.limits
 
 
-def case(window: Window, *, job: Job | None = None, slo_ms: int | None = None, now_ms: int | None = None) -> Case:
+def per_hour(m: Model, stock: str) -> dict[str, Evidence]:
+    """The slope of one stock as evidence; empty where it is not known."""
+    trend = m.trends.get(stock)
+    if trend is None or trend.slope is None:
+        return {}
+    names = (f"{stock}_per_hour", f"{stock}_per_hour_low", f"{stock}_per_hour_high")
+    return {name: round(value, 3) for name, value in zip(names, trend.slope.over(60))}
+
+
+def case(
+    window: Window, *, job: Job | None = None, slo_ms: int | None = None, now_ms: int | None = None,
+    beside: Beside = NOTHING_BESIDE,
+) -> Case:  # fmt: skip
     """A case with its model computed."""
     from shoal.doctor.debt import replay
 
     schema = window.schema
     limits = None if schema is None else Limits.of(schema)
-    found = model(window)
-    return Case(window, found, replay(window, limits), job, slo_ms, now_ms=now_ms or window.stock.taken_ms)
+    found = model(window, looks=beside.looks)
+    return Case(window, found, replay(window, limits), job, slo_ms, beside, now_ms or window.stock.taken_ms)

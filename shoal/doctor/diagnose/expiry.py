@@ -2,9 +2,10 @@
 """D6: snapshots stay longer than the options ask for, and who holds them.
 
 Expiry runs after commits, so a table is judged at the time of its last commit: one that nobody writes to is not behind.
-Agrees with: ExpireSnapshotsImpl (2.0.0), which lets the number of snapshots win over their age, stops at the first
-snapshot that a consumer still needs, and deletes at most `snapshot.expire.limit` at once. Invariant: a backlog that the
-next commits will delete is no finding above info.
+Earlier looks, where a history has them, tell whether expiry moves at all: one that leaves the earliest snapshot alone
+over ten commits is not working anything off. Agrees with: ExpireSnapshotsImpl (2.0.0), which lets the number of
+snapshots win over their age, stops at the first snapshot that a consumer still needs, and deletes at most
+`snapshot.expire.limit` at once. Invariant: a backlog that the next commits will delete is no finding above info.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shoal.doctor.beside import unmoved
 from shoal.doctor.compare import seconds
 from shoal.doctor.debt import data_commits
-from shoal.doctor.diagnose.case import Case
+from shoal.doctor.diagnose.case import Case, per_hour
 from shoal.doctor.finding import Confidence, Evidence, Finding, Severity
 from shoal.doctor.report import size_text
 from shoal.doctor.states import class_is, ints
@@ -119,7 +121,8 @@ def _holder(
             f"('snapshot.expire.limit' = '{max(need, 50)}')"
         ]
         return "snapshot.expire.limit", None, (*steps, expire), "warn", "supported"
-    if _drains(window, found, limit):
+    stuck = commits_unmoved(case) >= _LEAST
+    if not stuck and _drains(window, found, limit):
         steps = ["nothing: expiry is working off what piled up while nobody committed"]
         return "a backlog that commits work off", None, tuple(steps), "info", "consistent with"
     if str(options.get("snapshot.expire.execution-mode")) == "async":
@@ -128,7 +131,16 @@ def _holder(
     steps = ["find out why the committer expires nothing: its log names the file that fails; a job whose options "
              "differ from the table's may keep more"]  # fmt: skip
     severity = "warn" if found.age_ms >= _UNTOLD * found.keep_ms else "info"
-    return "nobody expires", None, (*steps, expire), severity, "consistent with"
+    return "nobody expires", None, (*steps, expire), severity, "supported" if stuck else "consistent with"
+
+
+def commits_unmoved(case: Case) -> int:
+    """Commits of data that earlier looks saw come while the earliest snapshot stayed the same, up to the last look."""
+    still = unmoved(case.beside.looks)
+    if still is None:
+        return 0
+    first, last = (seen.latest or 0 for seen in still)
+    return sum(first < s.id <= last for s in data_commits(case.window.steps))
 
 
 def _drains(window: Window, found: _Behind, limit: int) -> bool:
@@ -158,6 +170,9 @@ def _finding(
         "held_bytes": held.bytes, "consumer_next_snapshot": None if holder is None else holder.snapshot,
         "tags": sum(h.kind == "tag" for h in window.stock.holders),
     }  # fmt: skip
+    if case.beside.looks:
+        evidence |= {"looks": len(case.beside.looks), "commits_without_expiry": commits_unmoved(case)}
+    evidence |= per_hour(case.model, "retained_files")
     says = (
         f"The oldest snapshot ({found.earliest}) was {seconds(found.age_ms / 1000)} old at the last commit where "
         f"{seconds(found.keep_ms / 1000)} are to be kept: {due - found.earliest:,} snapshots too many, held by "

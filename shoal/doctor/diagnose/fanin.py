@@ -2,7 +2,8 @@
 """D17: reads merge many sorted runs, although compaction does what it was told.
 
 With default options a writer waits above 8 runs, so a bucket that has more most of the time reads worse than any table
-left alone. Runs whose keys don't meet are not merged: where key ranges are known, those count. Agrees with:
+left alone. Timed queries, where a history has them, say what that costs: where those took longer that met more files,
+reads pay for it. Runs whose keys don't meet are not merged: where key ranges are known, those count. Agrees with:
 MergeTreeSplitGenerator, IntervalPartition, CoreOptions.numSortedRunStopTrigger (2.0.0). Invariant: readers that skip
 level 0 merge nothing, and a table just compacted, or not settled, is none.
 """
@@ -15,6 +16,7 @@ from shoal.doctor.debt import in_tree
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.diagnose.compaction import compactors
 from shoal.doctor.finding import Evidence, Finding, Severity
+from shoal.doctor.slope import theil_sen
 from shoal.options import Options
 
 NAME = "read fan-in"
@@ -66,6 +68,8 @@ def fan_in(case: Case) -> Iterator[Finding]:
             "sections": seen.sections, "deepest_section": seen.deepest, "merging_bytes": seen.merging_bytes,
             "mean_runs_of_a_byte": round(seen.mean_runs, 1),
         }  # fmt: skip
+    timed, slower = _timed(case)
+    evidence |= timed
     high = limits.compaction_trigger > usual
     why = f": 'num-sorted-run.compaction-trigger' is {limits.compaction_trigger}" if high else ""
     trigger = Options({}, strict=False).compaction_trigger
@@ -74,7 +78,8 @@ def fan_in(case: Case) -> Iterator[Finding]:
         steps = ["run the compaction job more often: CALL sys.compact(`table` => '...')"]
     severity: Severity = "warn" if not limits.write_only or mean > _DEEP else "info"
     yield Finding(
-        "D17", NAME, severity, "supported" if high and (seen is None or seen.deepest > usual) else "consistent with",
+        "D17", NAME, severity,
+        "supported" if slower or (high and (seen is None or seen.deepest > usual)) else "consistent with",
         {"table": case.window.name or case.window.table, "partition": partition, "bucket": int(states.number[worst])},
         evidence,
         f"bucket {int(states.number[worst])} has {mean:.1f} sorted runs on average, where a default writer waits above "
@@ -84,6 +89,26 @@ def fan_in(case: Case) -> Iterator[Finding]:
         _effect(case, mean),
         (states.steps[-1].id,),
     )  # fmt: skip
+
+
+def _timed(case: Case) -> tuple[dict[str, Evidence], bool]:
+    """What timed queries say, and whether those that met more live files took longer: by the slope over files."""
+    import numpy as np
+
+    steps, queries = case.window.steps, case.beside.queries
+    times = np.array([s.time_ms for s in steps], np.int64)
+    met = [(int(np.searchsorted(times, q.at_ms, side="right")) - 1, q.duration_ms) for q in queries]
+    known = [(steps[at].live_files, ms) for at, ms in met if at >= 0]
+    if not known:
+        return {}, False
+    files, durations = np.array(known, np.float64).T
+    slope = theil_sen(files, durations, rng=np.random.default_rng(0))
+    p50, p99 = np.percentile(durations, [50, 99])
+    evidence: dict[str, Evidence] = {
+        "queries": len(known), "query_p50_ms": round(float(p50), 1), "query_p99_ms": round(float(p99), 1),
+        "query_ms_per_file": None if slope is None else round(slope.value, 3),
+    }  # fmt: skip
+    return evidence, slope is not None and slope.low > 0
 
 
 def _effect(case: Case, mean: float) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from shoal.doctor.diagnose.case import Case
+from shoal.doctor.diagnose.case import Case, per_hour
 from shoal.doctor.finding import Evidence, Finding
 from shoal.doctor.states import class_is, ints
 from shoal.doctor.window import CHANGELOG, SnapshotFacts
@@ -58,12 +58,14 @@ def _many(case: Case, steps: tuple[SnapshotFacts, ...]) -> Iterator[Finding]:
         "manifests": peak.manifests.files, "manifests_now": newest.manifests.files, "usual_most": usual,
         "manifest_bytes": peak.manifests.bytes, "entries": peak.entries, "dead_entries": peak.dead_entries,
         "live_files": live, "dead_ratio": None if dead is None else round(dead, 2),
-        **{k: causes[k][0] for k in set_off},
+        **{k: causes[k][0] for k in set_off}, **per_hour(case.model, "manifests"),
     }  # fmt: skip
+    trend = case.model.trends.get("manifests")
+    grows = trend is not None and trend.rising  # from merge to merge: merges leave more behind each time
     why = f": {', '.join(f'{k} = {causes[k][0]:,}' for k in set_off)} keeps them apart" if set_off else ""
     resets = (f"ALTER TABLE ... RESET ({', '.join(repr(k) for k in set_off)})",) if set_off else ()
     yield Finding(
-        "D11", NAME, "warn", "supported" if set_off else "consistent with",
+        "D11", NAME, "warn", "supported" if set_off or grows else "consistent with",
         {"table": case.window.name or case.window.table, "class": "metadata", **_option(set_off)}, evidence,
         f"a read of snapshot {peak.id} opens {peak.manifests.files:,} manifests with {peak.entries:,} entries for "
         f"{live:,} live files, where default options leave at most about {usual}{why}",
