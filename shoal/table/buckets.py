@@ -62,6 +62,13 @@ class Router(Protocol):
         """(the rows, their groups). Rows may be added, changed or left out where a key changes its partition."""
         ...
 
+    def moved(self) -> bool:
+        """Whether `route` has found, since this was asked last, that others have placed keys.
+
+        Buckets then hold other rows than their writers know of, with other sequence numbers.
+        """
+        ...
+
     def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
         """Index entries (new, deleted) that the checkpoint being prepared commits; new files are the caller's now."""
         ...
@@ -111,6 +118,9 @@ def router_of(table: Table, newest: Newest, budget: Budget, *, overwrite: bool =
 
 class Memoryless:
     """A router that has nothing to commit besides rows."""
+
+    def moved(self) -> bool:
+        return False
 
     def staged(self) -> Mapping[Place, tuple[Indexes, Indexes]]:
         return {}

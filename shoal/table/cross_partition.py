@@ -53,6 +53,7 @@ class CrossPartitionRouter:
         self._seen = 0  # the newest snapshot that the index holds
         self._placed: PlacedKeys | None = None
         self._dirty = self._staged_dirty = self._routed = False
+        self._read_again = False
 
     # ---- the state
 
@@ -285,8 +286,13 @@ class CrossPartitionRouter:
         if newest is not None and newest.id > self._seen:
             if self._changed(newest.id):
                 self.close()
+                self._read_again = True
             else:
                 self._seen = newest.id
+
+    def moved(self) -> bool:
+        found, self._read_again = self._read_again, False
+        return found
 
     def _changed(self, last: int) -> bool:
         metadata = self._table.metadata

@@ -43,6 +43,7 @@ class DynamicRouter:
         self._partitions: dict[bytes, Assignment] = {}
         self._known: dict[bytes, set[str]] = {}  # index files read or written
         self._looked_at: str | None = None  # the index manifest that nothing was unknown in
+        self._read_again = False
         self._placed: PlacedKeys | None = None
         self._changed: dict[Place, None] = {}  # in order
         self._used: set[bytes] = set()  # since the last checkpoint
@@ -79,7 +80,12 @@ class DynamicRouter:
             known = self._known.get(e.partition)
             if e.index_type == hash_index.INDEX_TYPE and known is not None and e.file_name not in known:
                 del self._partitions[e.partition], self._known[e.partition]
+                self._read_again = True
         self._looked_at = name
+
+    def moved(self) -> bool:
+        found, self._read_again = self._read_again, False
+        return found
 
     def _partition(self, partition: bytes) -> Assignment:
         found = self._partitions.get(partition)

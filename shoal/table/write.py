@@ -106,6 +106,7 @@ class Write:
         self._writers: dict[Place, AnyBucketWriter] = {}
         self._lost = False  # a commit failed, and nobody has written its rows again
         self._touched: set[Place] = set()
+        self._behind: set[Place] = set()  # writers whose buckets others have changed
         self._modified: dict[Place, int] = {}
         self._live: pa.Table | None = None
         self._index_manifest: str | None = None
@@ -252,6 +253,10 @@ class Write:
             first = max(self._sequences.get(place, 0), newest + 1)
             found = self._made(group, live, first, self._indexes(*place))
             self._writers[place] = found
+        elif place in self._behind:
+            # the rows that come now are newer than what others have put there
+            found.next_sequence = max(found.next_sequence, self._restore(group)[1] + 1)
+            self._behind.discard(place)
         return found
 
     def _made(
@@ -579,6 +584,10 @@ class Write:
     def _reload_later(self) -> None:
         """Another writer has committed: buckets are read again before they are written again."""
         self._router.forget()
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Buckets are read again before they are written again: others have changed them."""
         kept = {}
         for key, w in self._writers.items():
             self._sequences[key] = w.next_sequence
@@ -587,6 +596,7 @@ class Write:
                 kept[key] = w
         self._writers = kept
         self._live = None
+        self._behind = set(kept)
         if not kept:
             latest = self._commit.refresh()
             self._base = latest.id if latest else 0
@@ -594,7 +604,7 @@ class Write:
     def _forget(self) -> None:
         """Staged files are gone with a failed commit; start from what the table holds now."""
         self._router.forget()
-        writers, self._writers = self._writers, {}
+        writers, self._writers, self._behind = self._writers, {}, set()
         self._sequences |= {place: w.next_sequence for place, w in writers.items()}
         self._touched = set()
         self._live = None

@@ -67,6 +67,8 @@ class Buckets(Protocol):
 
     def brake(self, writer: AnyBucketWriter) -> None: ...
 
+    def look_again(self) -> None: ...
+
 
 class Waiting:
     """Rows that are in no file yet and know no bucket; `placed` routes them, once."""
@@ -145,6 +147,7 @@ class KeyedBuffer:
         self._folds_early = not self._raw and self._rules.engine is None
         self._spills = o.write_buffer_spillable
         self._disk = o.write_buffer_spill_disk
+        self._router = router
         self._waiting = Waiting(table, router, budget, _SHARE if self._spills else _SHARE_ALL)
         self._budget = budget
         self._buckets = buckets
@@ -182,11 +185,17 @@ class KeyedBuffer:
         self._aside = {}
         self._shelf.close()
 
+    def _placed(self) -> tuple[pa.Table, list[Group]]:
+        placed = self._waiting.placed()
+        if self._router.moved():
+            self._buckets.look_again()
+        return placed
+
     # ---- to disk
 
     def _spill(self, *, last: bool = False) -> None:
         """Sort what waits and put it aside: on disk, or in memory where it is the `last` before all is written."""
-        rows, groups = self._waiting.placed()
+        rows, groups = self._placed()
         words = self._words(rows)
         share = self._budget.total * _SPILLED_SHARE / max(1.0, self._waiting.bytes / max(1, rows.num_rows))
         most = int(min(_SPILLED_ROWS[1], max(_SPILLED_ROWS[0], share)))
@@ -217,7 +226,7 @@ class KeyedBuffer:
     # ---- to files
 
     def _flush_waiting(self) -> None:
-        rows, groups = self._waiting.placed()
+        rows, groups = self._placed()
         words = self._words(rows)
         bytes_a_row = max(1.0, self._waiting.bytes / max(1, rows.num_rows))
 

@@ -75,6 +75,24 @@ def test_a_partition_that_another_job_replaced_is_looked_at_again(key: list[str]
 
 
 @KEYS
+@pytest.mark.parametrize("compacts", [False, True], ids=["at rest", "while it compacts"])
+def test_a_row_is_newer_than_what_another_job_has_put_there(key: list[str], compacts: bool) -> None:
+    t = table(key, **{"dynamic-bucket.target-row-num": 1000, "num-sorted-run.compaction-trigger": 2})
+    with t.write(commit_user="one") as one:
+        for n in range(1, 4 if compacts else 2):  # the third one begins a compaction that nobody waits for
+            one.upsert(rows(f"old{n}", range(3)))
+            one.commit(checkpoint=n)
+        # its rows have larger sequence numbers than the writer gave so far
+        t.overwrite(rows("new", range(50)), {"dt": "a"}, dynamic=False)
+        one.upsert(rows("one", range(45, 50)))
+        one.commit(checkpoint=9)
+        assert read(t) == wanted(new=range(45), one=range(45, 50))
+        one.upsert(rows("more", range(49, 50)))
+        one.commit(checkpoint=10)
+    assert read(t) == wanted(new=range(45), one=range(45, 49), more=range(49, 50))
+
+
+@KEYS
 def test_writers_that_take_turns_never_conflict(key: list[str]) -> None:
     t = table(key)
     written: set[int] = set()
