@@ -175,8 +175,9 @@ def _inserts(rows: int) -> pa.Array:
 def _rows_of_files(scan: Scan, split: Split) -> Iterator[pa.RecordBatch]:
     pruning = scan.file_pruning(merged=False)
     files = BucketFiles(
-        scan.table, split.partition, split.bucket, scan.read_fields, deletions=split.deletions, pruning=pruning
-    )
+        scan.table, split.partition, split.bucket, scan.read_fields, deletions=split.deletions, pruning=pruning,
+        meter=scan.meter,
+    )  # fmt: skip
     return files.batches(split.files, threads=True)
 
 
@@ -213,7 +214,7 @@ def _unmerged(scan: Scan, split: Split, run: Sequence[DataFile]) -> Iterator[pa.
         drops = not scan.deletes and f.delete_row_count != 0
         files = BucketFiles(
             scan.table, split.partition, split.bucket, [VALUE_KIND, *fields] if drops or scan.kinds else fields,
-            deletions=split.deletions, pruning=scan.file_pruning(merged=False),
+            deletions=split.deletions, pruning=scan.file_pruning(merged=False), meter=scan.meter,
         )  # fmt: skip
         for batch in files.batches((f,), threads=True):
             if plain and scan.kinds:
@@ -229,7 +230,7 @@ def _merged(scan: Scan, split: Split, section: Section, budget: Budget) -> Itera
     needed = merged_fields(table, fields, section, kinds=scan.kinds)
     files = BucketFiles(
         table, split.partition, split.bucket, needed, deletions=split.deletions,
-        pruning=scan.file_pruning(merged=True),
+        pruning=scan.file_pruning(merged=True), meter=scan.meter,
     )  # fmt: skip
     runs = [files.run(run) for run in section]
     names = [f.name for f in ([VALUE_KIND, *fields] if scan.kinds else fields)]

@@ -11,7 +11,7 @@ makes it a `Conflict`, after which the table is as it was; rows stream through t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,29 +19,22 @@ import numpy as np
 
 from shoal.errors import BadRequest, NotFound, ShoalError
 from shoal.format.datafile import Entry
-from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.options import check
 from shoal.table import alter as pure
 from shoal.table.buckets import UNAWARE
 from shoal.table.compact_choice import Choice
 from shoal.table.overwrite import Exactly
-from shoal.table.postpone_compact import one_compaction
 from shoal.table.postponed import POSTPONED
 from shoal.table.progress import Meter, Tell
 from shoal.table.row_kinds import INSERT
-from shoal.table.rows import unnamed
-from shoal.table.scan import Scan
 from shoal.table.schema_change import SetOption
-from shoal.table.selected import Selected
-from shoal.table.staged import BucketChanges, Committed
-from shoal.table.strict_mode import OPTION as LAST_SAFE
+from shoal.table.staged import Committed
 from shoal.table.upkeep import Keeper
+from shoal.table.whole_partitions import as_new, by_partition, of_partition, overwriting, real, rows_of
 from shoal.table.write import Write
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from shoal.table.table import Table
     from shoal.table.upkeep import Upkeep
 
@@ -110,15 +103,15 @@ def rescale(
     table = table.with_schema(table.metadata.schema(newest_schema))
     count = _count(table, buckets)
     newest = table.metadata.latest()
-    live = _real(table.metadata.live(newest))
+    live = real(table.metadata.live(newest))
     chosen = choice.of(table, live) if newest is not None else live
     if choice and not chosen.num_rows:
         raise NotFound(
             f"{table.name} has no files in the partitions that are named: there is nothing to rescale",
             hint="leave partition and where out to rescale every partition",
         )
-    work = {p: e for p, e in _by_partition(chosen).items() if any(x.total_buckets != count for x in e)}
-    others = {p for p, e in _by_partition(live).items() if p not in work and any(x.total_buckets != count for x in e)}
+    work = {p: e for p, e in by_partition(chosen).items() if any(x.total_buckets != count for x in e)}
+    others = {p for p, e in by_partition(live).items() if p not in work and any(x.total_buckets != count for x in e)}
     planned = tuple(_planned(table, p, e) for p, e in work.items())
     sets = table.options.bucket not in (count, POSTPONED)
     out = Rescaled(table.name, count, planned, others=len(others), dry_run=dry_run)
@@ -163,20 +156,6 @@ def _next_schema(table: Table, count: int) -> None:
     )
 
 
-def _real(live: pa.Table) -> pa.Table:
-    """Without postponed rows: nobody has decided on their bucket yet."""
-    import pyarrow.compute as pc
-
-    return live.filter(pc.greater_equal(live.column("bucket"), 0)) if live.num_rows else live
-
-
-def _by_partition(live: pa.Table) -> dict[bytes, list[Entry]]:
-    out: dict[bytes, list[Entry]] = {}
-    for e in entries_of(live):
-        out.setdefault(e.partition, []).append(e)
-    return out
-
-
 def _planned(table: Table, partition: bytes, entries: Sequence[Entry]) -> RescaledPartition:
     path = table.partition_path(partition).rstrip("/")
     size = sum(e.file.file_size for e in entries)
@@ -191,29 +170,25 @@ def _rewritten(
 ) -> tuple[Committed, Rescaled]:
     """One snapshot in which the partitions have their rows in so many buckets."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     source = table.with_schema(table.schema)
-    # who changes one of the partitions from here on makes the commit a conflict; compaction is part of the work, as
-    # rows may show once they are compacted only
-    options = {**table.schema.options, OPTION: str(count), "write-only": "false", LAST_SAFE: str(newest.id)}
-    target = table.with_schema(replace(table.schema, options=options))
+    target = overwriting(table, newest, {OPTION: str(count)})
     source.memory = target.memory = max(1 << 20, table.memory // 2)
-    live = _real(table.metadata.live(newest))
+    live = real(table.metadata.live(newest))
     meter = Meter([[e.file for e in entries] for entries in work.values()], table.clock.monotonic, tell)
     meter.told()
     rows = 0
     with Write(target, ignore_previous=True) as w:
         for i, partition in enumerate(work):
-            here = live.filter(pc.equal(live.column("partition"), pa.scalar(partition, pa.binary())))
-            for batch in _rows(source, newest, here):
+            here = of_partition(live, partition)
+            for batch in rows_of(source, newest, here, meter=meter.listening):
                 w.replay(batch, pa.array(np.full(batch.num_rows, INSERT, np.int8)))
                 rows += batch.num_rows
             meter.ended(i)
             meter.told()
         made = w.prepare(wait=True, compact="full" if target.compacted_only else None)
         try:
-            made = replace(made, changes=tuple(_as_new(target, c) for c in made.changes))
+            made = replace(made, changes=tuple(as_new(target, c) for c in made.changes))
         except BaseException:
             w.abort(made)
             raise
@@ -222,30 +197,6 @@ def _rewritten(
     size = sum(f.file_size for f in files)
     done = replace(out, rows=rows, files_after=len(files), bytes_written=size, snapshot=committed.snapshots[-1])
     return committed, done
-
-
-def _rows(source: Table, snapshot: Snapshot, entries: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The rows of these files as writers hold them, those too that no compaction has shown yet."""
-    scan = Scan(source, selected=Selected(snapshot, entries, levels=0))
-    dropped = scan.plan().dropped
-    if dropped:
-        raise BadRequest(
-            f"{source.name}: its options leave files out of reads ({', '.join(dropped)}), whose rows would be lost",
-            hint="take these options away, and rescale then",
-        )
-    for batch in scan.to_batches():
-        if batch.num_rows:
-            yield unnamed(batch)
-
-
-def _as_new(table: Table, c: BucketChanges) -> BucketChanges:
-    """What became of the rows of a bucket, as new files: one snapshot, not two, between which rows might not show."""
-    one = one_compaction(table, c)
-    assert not one.compact_before, "a writer that overwrites knows no files of before"
-    return BucketChanges(
-        c.partition, c.bucket, c.total_buckets, one.compact_after, changelog_files=one.compact_changelog,
-        new_indexes=one.compact_new_indexes, deleted_indexes=one.compact_deleted_indexes,
-    )  # fmt: skip
 
 
 # ---- the option

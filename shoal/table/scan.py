@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from shoal.table.explain import Explained
+    from shoal.table.progress import Meter
     from shoal.table.table import Table
 
 
 class Scan(Frames):
     """A query over one snapshot. Nothing is read before one of the `to_` methods is called.
 
-    `kinds` puts the row kind of every row in front, as the int8 column `_VALUE_KIND`.
+    `kinds` puts the row kind of every row in front, as the int8 column `_VALUE_KIND`. `meter` is told of what is read.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class Scan(Frames):
         snapshot: Snapshot | None = None,
         selected: Selected | None = None,
         kinds: bool = False,
+        meter: Meter | None = None,
     ) -> None:
         self.table = table
+        self.meter = meter
         names = table.schema.names
         self.columns = tuple(names if columns is None else columns)
         for c in self.columns:
@@ -74,7 +77,7 @@ class Scan(Frames):
         """The same snapshot and files with another filter and other columns, whoever has committed meanwhile."""
         return Scan(
             self.table, where=where, columns=columns, limit=self.limit, snapshot=self.snapshot, selected=self.selected,
-            kinds=self.kinds,
+            kinds=self.kinds, meter=self.meter,
         )  # fmt: skip
 
     def _expression(self, where: str | pc.Expression | None) -> pc.Expression | None:
