@@ -179,7 +179,7 @@ def _arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--order-strategy", metavar="ORDER", type=one_of("an order", "order", "zorder", "hilbert"),
-        help="write whole partitions anew, sorted: order, zorder or hilbert",
+        help="write whole partitions of a table with bucket = -1 anew, sorted: order, zorder or hilbert",
     )  # fmt: skip
     parser.add_argument("--order-by", metavar="COLUMNS", help="the columns to sort by, as in a,b")
     parser.add_argument(

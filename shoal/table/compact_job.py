@@ -25,7 +25,7 @@ from shoal.table.commit import Commit
 from shoal.table.compact import TaskResult
 from shoal.table.new_files import NewFiles
 from shoal.table.progress import Meter
-from shoal.table.staged import BucketChanges, Committed, Staged
+from shoal.table.staged import Committed, Staged
 from shoal.table.upkeep import Keeper
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.table.table import Table
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +118,14 @@ def _writer(
 
 def run_all(
     tasks: Sequence[T],
-    run: Callable[[T], TaskResult],
-    abort: Callable[[Sequence[BucketChanges]], None],
+    run: Callable[[T], R],
+    abort: Callable[[Sequence[R]], None],
     meter: Meter,
     *,
     threads: int = 1,
-) -> list[TaskResult]:
+) -> list[R]:
     """The result of every task, in their order; all or nothing: `abort` deletes the files of those that were done."""
-    results: list[TaskResult | None] = [None] * len(tasks)
+    results: list[R | None] = [None] * len(tasks)
 
     try:
         meter.told()
@@ -136,23 +137,23 @@ def run_all(
         else:
             _side_by_side(tasks, run, results, threads, meter)
     except BaseException:
-        abort([r.changes for r in results if r is not None and r.changes is not None])
+        abort([r for r in results if r is not None])
         raise
     return [r for r in results if r is not None]
 
 
 def _side_by_side(
     tasks: Sequence[T],
-    run: Callable[[T], TaskResult],
-    results: list[TaskResult | None],
+    run: Callable[[T], R],
+    results: list[R | None],
     threads: int,
     meter: Meter,
 ) -> None:
     """Fill `results`, also with what was still running when something went wrong."""
     with ThreadPoolExecutor(threads, thread_name_prefix="shoal-compact") as pool:
-        waiting: dict[Future[TaskResult], int] = {pool.submit(run, task): i for i, task in enumerate(tasks)}
+        waiting: dict[Future[R], int] = {pool.submit(run, task): i for i, task in enumerate(tasks)}
 
-        def take(done: set[Future[TaskResult]]) -> None:
+        def take(done: set[Future[R]]) -> None:
             failed: BaseException | None = None
             for future in done:
                 i = waiting.pop(future)

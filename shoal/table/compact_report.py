@@ -54,10 +54,13 @@ class PlannedBucket:
 
 @dataclass(frozen=True, slots=True)
 class DoneCompaction:
-    """One compaction of one bucket: files in and out, bytes of what was rewritten, and how long it took."""
+    """One compaction of one bucket: files in and out, bytes of what was rewritten, and how long it took.
+
+    Without a bucket it is that of a partition whose rows went from all of its buckets into others.
+    """
 
     partition: str
-    bucket: int
+    bucket: int | None
     output_level: int
     reason: str
     inputs: int
@@ -120,7 +123,7 @@ class CompactionReport:
         return out
 
 
-def done_compaction(partition: str, bucket: int, c: Compacted) -> DoneCompaction:
+def done_compaction(partition: str, bucket: int | None, c: Compacted) -> DoneCompaction:
     """What is reported of a compaction."""
     return DoneCompaction(
         partition, bucket, c.output_level, c.reason, len(c.before), len(c.after), c.input_bytes, c.output_bytes,

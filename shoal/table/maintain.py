@@ -22,7 +22,7 @@ from shoal.table.compact_report import CompactionReport, PlannedBucket, done_com
 from shoal.table.new_files import NewFiles, new_uuid
 from shoal.table.postponed import POSTPONED
 from shoal.table.progress import Meter, Progress
-from shoal.table.staged import BucketChanges, Staged
+from shoal.table.staged import Staged
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -62,8 +62,9 @@ class Maintain:
 
         Tables without a primary key: small files become larger ones; without buckets `full` makes no difference. Those
         with `clustering.incremental` are sorted by `clustering.columns`, level by level, with `full` all of their rows.
-        `order_strategy` (`order`, `zorder`, `hilbert`) with `order_by` writes whole partitions of a table without
-        primary key and buckets anew, sorted; that is a snapshot of kind OVERWRITE.
+        `order_strategy` (`order`, `zorder`, `hilbert`) with `order_by` writes whole partitions of a table with
+        `bucket` -1 anew, sorted; with a primary key, its keys into buckets in that order. That is a snapshot of kind
+        OVERWRITE.
         Postponed rows get their buckets. `where` (over partition columns), `partitions` (`[{"dt": "2026-11-01"}]`) and
         `idle_time` (no new file for so long, `"1 h"` or milliseconds) choose partitions. Buckets are worked on by so
         many `threads`, which share the memory; `progress` is called as batches are read. With `dry_run` nothing is
@@ -77,6 +78,13 @@ class Maintain:
             from shoal.table.sort_compact import order_of
 
             order = order_of(table, order_strategy, order_by, choice)
+        if order is not None and table.primary_key:
+            from shoal.table.sort_keyed import sort_keyed
+
+            return sort_keyed(
+                table, order, choice, dry_run=dry_run, commit_user=commit_user, checkpoint=checkpoint,
+                threads=threads, progress=progress,
+            )  # fmt: skip
         if table.primary_key and table.options.bucket == POSTPONED:
             from shoal.table.postpone_compact import compact_postponed
 
@@ -106,15 +114,15 @@ class Maintain:
         measured = table.metrics.compaction.job()
         meter = Meter(job.files, table.clock.monotonic, progress)
 
-        def abort(changes: Sequence[BucketChanges]) -> None:
-            commit.abort(Staged(tuple(changes), newest.id))
+        def abort(results: Sequence[TaskResult]) -> None:
+            commit.abort(Staged(tuple(r.changes for r in results if r.changes is not None), newest.id))
 
         results = run_all(job.tasks, lambda t: job.run(t, meter.listening), abort, meter, threads=threads)
         if job.settle is not None:
             try:
                 results = job.settle(results, commit.refresh())
             except BaseException:
-                abort([r.changes for r in results if r.changes is not None])
+                abort(results)
                 raise
         committed = publish(table, commit, newest, results, checkpoint)
         measured.add(s for r in results for s in r.sizes)

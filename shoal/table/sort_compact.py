@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partitions of a table without primary key and buckets written anew, their rows sorted.
+"""Partitions of a table without primary key and buckets written anew, their rows sorted; which tables can be sorted.
+
+Those with a primary key and dynamic buckets are sorted in `sort_keyed`.
 
 Agrees with: SortCompactAction, TableSorter, CompactProcedure (2.0.0) in what can be sorted and how; the snapshot is of
 kind OVERWRITE as there. It takes away the files that were read, where Java's takes what lies there by then: rows that
@@ -14,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shoal.budget import Budget
-from shoal.errors import BadRequest, Unsupported
+from shoal.errors import BadRequest
 from shoal.format.datafile import Entry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import Snapshot
@@ -25,6 +27,7 @@ from shoal.table.append_compact import Sorting, Task, Vectors, carry_out, vector
 from shoal.table.compact import Bucket, TaskResult
 from shoal.table.compact_choice import Choice
 from shoal.table.new_files import NewFiles
+from shoal.table.postponed import POSTPONED
 from shoal.table.staged import BucketChanges
 from shoal.table.table_metrics import BucketSizes
 
@@ -46,20 +49,27 @@ def order_of(table: Table, name: str | None, columns: str | Sequence[str] | None
         raise BadRequest(f"{say} does not go with an idle time", hint="name the partitions, or give a condition")
     if table.data_evolution:
         raise BadRequest(f"{say} is not for tables with 'data-evolution.enabled'")
-    if table.options.bucket != -1:
-        raise BadRequest(
-            f"{say} is for tables with bucket = -1, not {table.options.bucket}",
-            hint="rows of a bucket have an order of their own; a full compaction makes its files larger",
-        )
-    if table.primary_key:
-        if not set(table.schema.partition_keys) <= set(table.primary_key):
-            raise BadRequest(f"{say} is not for tables whose keys move between partitions")
-        raise Unsupported(
-            f"{say} of a table with a primary key is not supported",
-            hint="CALL sys.compact in Flink does it; files of such a table are sorted by key in any case",
-        )
+    crossing = bool(table.primary_key) and not set(table.schema.partition_keys) <= set(table.primary_key)
+    if table.options.bucket != -1 or crossing:
+        raise _other_buckets(table, say, crossing)
     given = columns.split(",") if isinstance(columns, str) else columns
     return cluster.order_of(table, [c.strip() for c in given], name.lower())
+
+
+def _other_buckets(table: Table, say: str, crossing: bool) -> BadRequest:
+    """What to do instead for tables where a row's place is not free."""
+    count = table.options.bucket
+    if crossing and count == -1:
+        what, instead = "has keys that move between partitions", "a primary key that holds the partition columns"
+    elif count == POSTPONED:
+        what, instead = "postpones buckets (-2)", "'bucket' = '-1'"
+    else:
+        what, instead = f"has fixed buckets ({count})", "'bucket' = '-1'"
+    return BadRequest(
+        f"{say} is for tables with bucket = -1 whose keys stay in their partition; this one {what}",
+        hint=f"'shoal compact run {table.name} --full' makes its files few and large; to sort them too, copy the rows "
+        f"to a table with {instead}",
+    )
 
 
 def tasks_of(table: Table, snapshot: Snapshot, live: pa.Table, order: SortOrder) -> Iterator[Task]:

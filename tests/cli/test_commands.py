@@ -144,6 +144,23 @@ def test_an_append_table_is_compacted_and_said_why(run, own):
     assert f"sorted by zorder of {', '.join(columns)}" in run(*line, "-w", str(own)).out
 
 
+def test_a_table_with_dynamic_buckets_is_sorted_and_others_are_told_what_to_do(run, own):
+    columns = pa.schema([pa.field("id", pa.int32(), nullable=False), ("a", pa.int32())])
+    t = shoal.open(own).create_table("shop.keys", columns, primary_key=["id"], options={"bucket": -1})
+    with t.write() as w:
+        w.upsert([{"id": i, "a": -i} for i in range(5)])
+        w.commit()
+    sort = ("--order-strategy", "order", "--order-by", "a", "-w", str(own))
+    dry = run("compact", "run", "shop.keys", *sort, "--dry-run")
+    assert "sorted: sorted by order of a" in dry.out and "would compact 1 files" in dry.out
+    found = in_json(run("compact", "run", "shop.keys", *sort, "-o", "json"))
+    assert (found["snapshot"], found["files_after"]) == (2, 1)
+    assert [(c["bucket"], c["inputs"], c["outputs"]) for c in found["compactions"]] == [(None, 1, 1)]
+    wrong = run("compact", "run", "shop.orders", *sort)
+    assert wrong.code == 2 and "copy the rows to a table with 'bucket' = '-1'" in wrong.err
+    assert "hint: 'shoal compact run shop.orders --full'" in wrong.err
+
+
 def test_compact_takes_chosen_partitions(run, own):
     def planned(*more):
         ran = run(

@@ -22,6 +22,14 @@ KINDS = [
     Kind("fixed buckets", {**SMALL, "bucket": 2}, MIXED),
     Kind("fixed buckets, expiry", SMALL | EXPIRES, MIXED),
     Kind("dynamic buckets", {**SMALL, "bucket": -1, "dynamic-bucket.target-row-num": 3}, MIXED),
+    Kind("dynamic buckets, sorted", {**SMALL, "bucket": -1, "dynamic-bucket.target-row-num": 3},
+         "w, f, sort, w, tag x, sort, f, over a, w, sort, drop b, w"),
+    Kind("dynamic buckets, sorted, lookup changelog", {
+        **SMALL, "bucket": -1, "dynamic-bucket.target-row-num": 3, "changelog-producer": "lookup"},
+        "w, f, sort, w, w, sort, f, w", changelog="lookup"),
+    Kind("dynamic buckets, sorted, deletion vectors", {
+        **SMALL, "bucket": -1, "dynamic-bucket.target-row-num": 3, "deletion-vectors.enabled": True},
+        "w, f, sort, w, tag x, sort, f, full, over a, w, sort"),
     Kind("cross partition", {**SMALL, "bucket": -1}, "w, f, w, tag x, w, full, w, w, compact, w, drop b, w", key=("k",)),
     Kind("postponed", {**SMALL, "bucket": -2}, "w, f, tag x, w, over a, w, w, drop b, w",
          reads={"postpone.merge-on-read": True}),

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
-from shoal.errors import BadRequest, Conflict, StorageFailed, Unsupported
+from shoal.errors import BadRequest, Conflict, StorageFailed
 from shoal.store.memory import MemoryStore
 from shoal.table import append_compact
 from shoal.table.table import Table
@@ -176,12 +176,8 @@ def test_a_sort_that_makes_no_sense_is_refused(arguments: dict[str, Any], said: 
 
 
 def test_tables_that_have_an_order_of_their_own_are_not_sorted() -> None:
-    with pytest.raises(BadRequest, match="bucket = -1, not 2"):
+    with pytest.raises(BadRequest, match=r"bucket = -1 .* fixed buckets \(2\)"):
         table(bucket=2, bucket_key="id").maintain.compact(order_strategy="order", order_by=["a"])
-    lake = Lake(MemoryStore(), clock=ManualClock(), scheduler=ManualScheduler)  # type: ignore[arg-type]
-    keyed = lake.create_table("d.t", pa.schema([pa.field("id", pa.int32(), False)]), primary_key=["id"])
-    with pytest.raises(Unsupported, match="primary key"):
-        keyed.maintain.compact(order_strategy="order", order_by=["id"])
 
 
 # ---- incremental clustering
