@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from shoal.budget import Budget
+from shoal.budget import Budget, give_back
 from shoal.lsm.keys import Array, column_words, integers, last_by_key, last_rows, stable_order
 from shoal.lsm.picking import picked
 
@@ -187,6 +187,7 @@ class _Fold:
         if self.together:
             table, index = pa.Table.from_batches(parts), _indices(order)
             columns = [picked(c.combine_chunks(), order, index) for c in table.columns]
+            give_back()
             yield from _cut_between_keys(pa.Table.from_arrays(columns, schema=table.schema), first, self.most)
         elif self.rules.engine is not None:
             yield from self._by_engine(self.rules.engine, parts, order, first)

@@ -8,6 +8,8 @@ are not checked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +49,28 @@ def picked(values: pa.Array, rows: Array, index: pa.Array | None = None, missing
     nulls = n - int(np.count_nonzero(here))
     data[0] = pa.py_buffer(np.packbits(here, bitorder="little")) if nulls else None
     return pa.Array.from_buffers(t, n, data, nulls)
+
+
+def picked_across(parts: Sequence[pa.RecordBatch], rows: Array) -> pa.RecordBatch:
+    """The rows at these positions of the parts laid end to end, which is never done: of the parts no more is copied."""
+    import pyarrow as pa
+
+    if not len(rows):
+        return parts[0].slice(0, 0)
+    starts = np.cumsum([0, *(p.num_rows for p in parts)])
+    part = np.searchsorted(starts, rows, side="right") - 1
+    order = np.argsort(part, kind="stable")
+    ends = np.searchsorted(part[order], np.arange(len(parts) + 1))
+    some = [(p, rows[order[a:b]] - start) for p, start, (a, b) in zip(parts, starts, pairwise(ends)) if b > a]
+    back = np.empty(len(rows), np.int64)
+    back[order] = np.arange(len(rows))
+    schema = parts[0].schema
+
+    def column(i: int) -> pa.Array:
+        here = [picked(p.column(i), at) for p, at in some]
+        return here[0] if len(here) == 1 else picked(pa.concat_arrays(here), back)
+
+    return pa.RecordBatch.from_arrays([column(i) for i in range(len(schema))], schema=schema)
 
 
 def kept(batch: pa.RecordBatch, keep: Array) -> pa.RecordBatch:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.budget import Budget
+from shoal.budget import Budget, settled
 from shoal.errors import BadRequest
 from shoal.lsm.curves import HILBERT, ORDER, Curve, measured
 from shoal.lsm.keys import Array, column_words, stable_order
-from shoal.lsm.merge import Rules, RunInput, order_runs
+from shoal.lsm.merge import Open, Rules, RunInput, order_runs
+from shoal.lsm.picking import picked, picked_across
 from shoal.lsm.spill import Kept, Shelf, held
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 KEY = "_SORT_KEY"
 Read = Callable[[Sequence[str] | None], "Iterator[pa.RecordBatch]"]
 """Reads all rows, with these columns alone where some are named. Called again it gives the same rows."""
+
+PASSES = 3
+"""How often a row is handled: read, read back from disk, given out."""
 
 # Rows sorted at once take this part of the budget: their keys and the sorted copy lie beside them.
 _SHARE = 0.2
@@ -74,18 +78,21 @@ class SortOrder:
                 raise BadRequest(f"{table}: column '{c}' is named twice in the order")
 
 
-def sorted_rows(read: Read, order: SortOrder, budget: Budget) -> Iterator[pa.RecordBatch]:
-    """All rows that `read` gives, in the order."""
+def sorted_rows(
+    read: Read, order: SortOrder, budget: Budget, again: Callable[[int], None] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows that `read` gives, in the order. `again` is told how many are read back from disk, as they are."""
     curve = None
     if order.strategy != ORDER:
-        curve = Curve.through(order.strategy, measured(read(order.columns), order.columns), order.width)
+        looked_at = settled(read(order.columns))
+        curve = Curve.through(order.strategy, measured(looked_at, order.columns), order.width)
     limit = min(_MOST, int(budget.total * _SHARE))
     shelf = Shelf()
     try:
         runs: list[Kept] = []
         waiting: list[pa.RecordBatch] = []
         size = count = 0
-        for batch in read(None):
+        for batch in settled(read(None)):
             if not batch.num_rows:
                 continue
             waiting.append(batch)
@@ -104,11 +111,24 @@ def sorted_rows(read: Read, order: SortOrder, budget: Budget) -> Iterator[pa.Rec
             # what came last stays in memory
             runs.append(held(_sorted(waiting, order, curve, count, budget)))
             waiting = []
-        inputs = [RunInput(k.open, k.bytes / max(1, k.rows), (i, i), k.rows) for i, k in enumerate(runs)]
+        inputs = [RunInput(_told(k.open, again), k.bytes / max(1, k.rows), (i, i), k.rows) for i, k in enumerate(runs)]
         for batch in order_runs(inputs, Rules((KEY,)), budget):
             yield batch.drop_columns([KEY])
     finally:
         shelf.close()
+
+
+def _told(open_: Open, again: Callable[[int], None] | None) -> Open:
+    """The same, telling of each batch."""
+    if again is None:
+        return open_
+
+    def opened(rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in open_(rows):
+            again(batch.num_rows)
+            yield batch
+
+    return opened
 
 
 def _sorted(
@@ -122,13 +142,14 @@ def _sorted(
     columns = [table.column(c).combine_chunks() for c in order.columns]
     key = _key(columns, curve, np.arange(before, before + table.num_rows, dtype=np.uint64))
     places, _ = stable_order(column_words(key))
-    index = pa.array(places)
     if rows is None:
         fitting = budget.total * _SPILLED_SHARE / max(1.0, table.nbytes / table.num_rows)
         rows = int(min(_SPILLED_ROWS[1], max(_SPILLED_ROWS[0], fitting)))
-    table = table.append_column(pa.field(KEY, pa.binary(), False), pa.chunked_array([key]))
+    schema = table.schema.append(pa.field(KEY, pa.binary(), False))
     for a, b in pairwise([*range(0, table.num_rows, rows), table.num_rows]):
-        yield from table.take(index.slice(a, b - a)).combine_chunks().to_batches()
+        # what a table's own take would do is lay whole columns end to end, for each of the batches anew
+        part = picked_across(batches, places[a:b])
+        yield pa.RecordBatch.from_arrays([*part.columns, picked(key, places[a:b])], schema=schema)
 
 
 def _key(columns: Sequence[pa.Array], curve: Curve | None, numbers: Array) -> pa.Array:

@@ -26,10 +26,11 @@ from shoal.format.snapshot import Snapshot
 from shoal.lsm.append_pick import AppendPolicy, Waiting, append_policy, pick_full, pick_next, pick_round, worth
 from shoal.lsm.cluster_pick import packs
 from shoal.lsm.rolling import RollingWriter
-from shoal.lsm.sort import SortOrder, sorted_rows
+from shoal.lsm.sort import SortOrder
 from shoal.table.compact import Bucket, Compacted, TaskResult
 from shoal.table.deletions import Deletion
 from shoal.table.new_files import NewFiles
+from shoal.table.progress import Meter, in_order
 from shoal.table.row_tracking import STORED, TRACKED
 from shoal.table.runs import BucketFiles
 from shoal.table.staged import BucketChanges
@@ -38,7 +39,6 @@ from shoal.table.table_metrics import BucketSizes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shoal.table.progress import Meter
     from shoal.table.table import Table
 
 Files = tuple[DataFile, ...]
@@ -132,9 +132,10 @@ def _rewritten(task: Task, files: Files, budget: Budget) -> list[DataFile]:
 
     def read(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         wanted = fields if columns is None else [f for f in fields if f.name in columns]
-        meter = at.meter if columns is None else None  # a first look at the columns of an order does not count
+        meter = at.meter if columns is None else None
         opened = BucketFiles(table, at.partition, at.bucket, wanted, deletions=deletions, meter=meter)
-        return opened.batches(files, threads=True)
+        # a first look at the columns of an order is light, and each thread keeps memory of its own
+        return opened.batches(files, threads=columns is None)
 
     writer = RollingWriter(
         at.spec, source=COMPACT, first_sequence=files[0].min_sequence, expected_bytes=sum(f.file_size for f in files),
@@ -142,7 +143,9 @@ def _rewritten(task: Task, files: Files, budget: Budget) -> list[DataFile]:
     )  # fmt: skip
     bounds = SequenceBounds()
     try:
-        for batch in read(None) if task.sorting is None else sorted_rows(read, task.sorting.order, budget):
+        for batch in (
+            read(None) if task.sorting is None else in_order(read, task.sorting.order, budget, at.meter, files)
+        ):
             if tracked:
                 bounds.add(batch)
             writer.write(batch)

@@ -112,7 +112,7 @@ class Maintain:
         if dry_run or not job.tasks:
             return CompactionReport(table.name, planned)
         measured = table.metrics.compaction.job()
-        meter = Meter(job.files, table.clock.monotonic, progress)
+        meter = Meter(job.files, table.clock.monotonic, progress, job.passes)
 
         def abort(results: Sequence[TaskResult]) -> None:
             commit.abort(Staged(tuple(r.changes for r in results if r.changes is not None), newest.id))
@@ -217,14 +217,15 @@ class Maintain:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Tasks, the files of each, what is said of it, what carries it out, and what adds to the results what they need
-    together."""
+    """Tasks, the files of each, what is said of it, what carries it out, what adds to the results what they need
+    together, and how often rows are handled."""
 
     tasks: Sequence[Any]
     files: Sequence[Files]
     planned: tuple[PlannedBucket, ...]
     run: Callable[[Any, Meter | None], TaskResult]
     settle: Callable[[list[TaskResult], Snapshot | None], list[TaskResult]] | None = None
+    passes: int = 1
 
 
 def _bucket_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:
@@ -246,25 +247,32 @@ def _append_job(
 
     `everything` are the entries of all partitions where some were chosen.
     """
+    from shoal.lsm.sort import PASSES
     from shoal.table import append_compact, cluster
 
-    if table.options.get("clustering.incremental"):
+    clustered = bool(table.options.get("clustering.incremental"))
+    if clustered:
         tasks = tuple(cluster.tasks_of(table, newest, live, everything, full=full))
     else:
         tasks = tuple(append_compact.tasks_of(table, newest, live, full=full))
     budget = table.budget().share(threads)
     planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, t.level, t.rule, t.reason) for t in tasks)
     files = [t.files for t in tasks]
-    return _Job(tasks, files, planned, lambda task, meter: append_compact.result_of(task, budget, meter))
+    return _Job(
+        tasks, files, planned, lambda task, meter: append_compact.result_of(task, budget, meter),
+        passes=PASSES if clustered else 1,
+    )  # fmt: skip
 
 
 def _sort_job(table: Table, newest: Snapshot, live: pa.Table, order: SortOrder, threads: int) -> _Job:
     """The partitions of `live` written anew in this order."""
+    from shoal.lsm.sort import PASSES
     from shoal.table.sort_compact import result_of, tasks_of
 
     tasks, budget = tuple(tasks_of(table, newest, live, order)), table.budget().share(threads)
     planned = tuple(_planned(table, t.at.partition, t.at.bucket, t.files, 0, t.rule, t.reason) for t in tasks)
-    return _Job(tasks, [t.files for t in tasks], planned, lambda task, meter: result_of(task, budget, meter))
+    files = [t.files for t in tasks]
+    return _Job(tasks, files, planned, lambda task, meter: result_of(task, budget, meter), passes=PASSES)
 
 
 def _evolution_job(table: Table, newest: Snapshot, live: pa.Table, full: bool, threads: int) -> _Job:

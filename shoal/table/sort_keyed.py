@@ -23,7 +23,7 @@ from shoal.clock import ManualScheduler
 from shoal.errors import BadRequest, Conflict, NotFound
 from shoal.format.datafile import Entry
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
-from shoal.lsm.sort import SortOrder, sorted_rows
+from shoal.lsm.sort import PASSES, SortOrder
 from shoal.table.commit import Commit
 from shoal.table.compact import Compacted
 from shoal.table.compact_choice import Choice
@@ -31,7 +31,7 @@ from shoal.table.compact_job import run_all
 from shoal.table.compact_report import CompactionReport, PlannedBucket, done_compaction
 from shoal.table.new_files import new_uuid
 from shoal.table.overwrite import Exactly
-from shoal.table.progress import Meter, Tell
+from shoal.table.progress import Meter, Tell, in_order
 from shoal.table.row_kinds import INSERT
 from shoal.table.staged import BucketChanges, Staged
 from shoal.table.table_metrics import BucketSizes
@@ -101,7 +101,7 @@ def sort_keyed(
     budget = table.budget().share(threads)
     commit = Commit(target, commit_user or new_uuid(table), table.rng)
     job, started = table.metrics.compaction.job(), table.clock.monotonic()
-    meter = Meter([[e.file for e in t.entries] for t in tasks], table.clock.monotonic, progress)
+    meter = Meter([[e.file for e in t.entries] for t in tasks], table.clock.monotonic, progress, PASSES)
 
     def staged(results: Sequence[SortedPartition]) -> Staged:
         return Staged(tuple(c for r in results for c in r.changes), newest.id)
@@ -192,11 +192,11 @@ def _sorted(
     into.memory = budget.share(2).total
 
     def read(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        # a first look at the columns of the order does not count
         return rows_of(source, snapshot, task.live, columns, meter if columns is None else None)
 
+    before = tuple(e.file for e in task.entries)
     with Write(into, ignore_previous=True, scheduler=ManualScheduler()) as w:
-        for batch in sorted_rows(read, order, budget.share(4)):
+        for batch in in_order(read, order, budget.share(4), meter, before):
             w.replay(batch, pa.array(np.full(batch.num_rows, INSERT, np.int8)))
         made = w.prepare(wait=True, compact="full")
         try:
@@ -204,7 +204,6 @@ def _sorted(
         except BaseException:
             w.abort(made)
             raise
-    before = tuple(e.file for e in task.entries)
     after = tuple(f for c in changes for f in c.new_files)
     done = Compacted(
         before, after, top, task.reason, bytes_read=sum(f.file_size for f in before),

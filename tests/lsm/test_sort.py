@@ -20,6 +20,7 @@ from shoal.budget import Budget
 from shoal.errors import BadRequest
 from shoal.format.types import DataType, Field
 from shoal.lsm.curves import HILBERT, ORDER, STRATEGIES, ZORDER, Axis, Curve, hilbert, interleaved, measured, strategy
+from shoal.lsm.picking import picked_across
 from shoal.lsm.sort import Read, SortOrder, sorted_rows
 
 ROWS = 6_000
@@ -204,3 +205,30 @@ def test_the_strategy_goes_by_the_number_of_columns_unless_it_is_named() -> None
     assert strategy("HILBERT", 2) == HILBERT
     with pytest.raises(BadRequest, match="no order 'none'"):
         strategy("none", 2)
+
+
+# ---- what it costs
+
+
+def test_a_sort_copies_its_rows_a_few_times_however_many_batches_it_makes() -> None:
+    texts = pa.array(["x" * 400 + str(i) for i in range(20_000)])
+    table = pa.table({"n": pa.array(np.random.default_rng(1).permutation(20_000)), "s": texts})
+    pool = pa.default_memory_pool()
+    for budget in (Budget(64 << 20), Budget(4 << 20)):  # one run in memory; eleven on disk
+        before = pool.total_bytes_allocated()
+        rows = sum(b.num_rows for b in sorted_rows(read_of(table), SortOrder(ORDER, ("n",)), budget))
+        assert rows == 20_000
+        assert pool.total_bytes_allocated() - before < 12 * table.nbytes
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.randoms())
+def test_rows_picked_across_batches_are_those_of_all_of_them(sizes: list[int], rng: random.Random) -> None:
+    total = sum(sizes)
+    whole = mixed(3, max(1, total)).slice(0, total).combine_chunks()
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    empty = whole.schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], schema=whole.schema)]
+    parts = [whole.slice(a, n).combine_chunks().to_batches()[0] if n else empty[0] for a, n in zip(starts, sizes)]
+    rows = np.array([rng.randrange(total) for _ in range(rng.randint(0, 12))] if total else [], np.int64)
+    got = picked_across(parts, rows)
+    assert got.to_pylist() == [whole.slice(r, 1).to_pylist()[0] for r in rows.tolist()]
+    assert got.schema == whole.schema

@@ -77,6 +77,7 @@ def make(folder: str, options: dict[str, str], budget: int, count: int, runs: in
 WORK: dict[str, Callable[[Table], Any]] = {
     "full": lambda t: t.maintain.compact(full=True),
     "order": lambda t: t.maintain.compact(order_strategy="order", order_by=["a", "s"]),
+    "zorder": lambda t: t.maintain.compact(order_strategy="zorder", order_by=["a", "s"]),
     "hilbert": lambda t: t.maintain.compact(order_strategy="hilbert", order_by=["a", "b"]),
     "rescale": lambda t: t.maintain.rescale(4),
     "update": lambda t: t.update({"a": pa.scalar(1)}, where="a < 20"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from shoal.clock import ManualClock, ManualScheduler
 from shoal.errors import BadRequest, Conflict, StorageFailed
 from shoal.store.memory import MemoryStore
 from shoal.table import append_compact
+from shoal.table.progress import Progress
 from shoal.table.table import Table
 
 ROWS = pa.schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.string())])
@@ -325,3 +327,31 @@ def test_rows_beyond_the_buffer_are_sorted_as_well() -> None:
     for p in "01":
         a = t.scan(where=f"p = '{p}'").to_arrow().column("a").to_pylist()
         assert a == sorted(a) and len(a) == 5_000
+
+
+# ---- progress
+
+
+@pytest.mark.parametrize("strategy", [None, "order", "hilbert"])
+def test_progress_goes_on_while_rows_are_sorted_on_disk(strategy: str | None) -> None:
+    lake = Lake(MemoryStore(), memory=1 << 20, clock=ManualClock(), scheduler=ManualScheduler)  # type: ignore[arg-type]
+    t = lake.create_table("d.t", ROWS, options=CLUSTERED if strategy is None else {})
+    for i in range(3):
+        ids = pa.array(range(i, 30_000, 3), pa.int32())
+        with t.write() as w:
+            w.append(pa.table({"id": ids, "a": ids[::-1], "b": [f"b{i}"] * len(ids)}, schema=ROWS))
+            w.commit()
+    told: list[Progress] = []
+    done = t.maintain.compact(
+        full=strategy is None, order_strategy=strategy, order_by=["a", "id"] if strategy else None, progress=told.append
+    )
+    assert done.files_before == 3
+    for a, b in pairwise(told):
+        assert a.bytes_done <= b.bytes_done <= b.bytes and a.files_done <= b.files_done <= b.files == 3
+    # reading is a third of it, what lies on disk is another, what is written the last: each moves
+    for third in range(3):
+        here = {p.bytes_done for p in told if third <= 3 * p.bytes_done / p.bytes < third + 1}
+        assert len(here) >= 3
+    assert (told[-1].bytes_done, told[-1].files_done) == (told[-1].bytes, 3)
+    if strategy == "hilbert":
+        assert [p.bytes_done for p in told[:4]] == [0] * 4  # the look at the columns' bounds
