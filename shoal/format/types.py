@@ -243,7 +243,7 @@ def to_arrow(t: DataType) -> pa.DataType:
         case "VECTOR":
             assert t.element is not None
             return pa.list_(pa.field("element", to_arrow(t.element), t.element.nullable), t.length or 0)
-    raise Unsupported(f"columns of type {t} are not supported yet")
+    raise Unsupported(f"columns of type {t} are not supported")
 
 
 def widened(t: DataType) -> DataType:

@@ -164,7 +164,7 @@ class Write:
 
     def delete(self, data: Any) -> None:
         """Delete by primary key (kind -D); other columns may be left out."""
-        self._need_key("delete", "delete from append tables is not supported yet")
+        self._need_key("delete", "table.delete(where) finds the rows by a condition")
         self._add(data, DELETE)
 
     def write(self, data: Any, kinds: pa.Array | Sequence[int] | Sequence[str] | str | None = None) -> None:

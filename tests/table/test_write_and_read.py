@@ -141,8 +141,9 @@ def test_a_value_too_long_for_its_column_is_refused(lake: Lake) -> None:
 def test_deletes_need_a_key_and_append_tables_take_no_retractions(lake: Lake) -> None:
     t = lake.create_table("d.log", KV)
     with t.write() as w:
-        with pytest.raises(shoal.BadRequest, match="no primary key"):
+        with pytest.raises(shoal.BadRequest, match="no primary key") as refused:
             w.delete([{"k": 1}])
+        assert refused.value.hint == "table.delete(where) finds the rows by a condition"
         with pytest.raises(shoal.BadRequest, match="no primary key"):
             w.upsert([{"k": 1, "v": "a"}])
         with pytest.raises(shoal.BadRequest, match="takes no -U or -D rows"):
