@@ -45,7 +45,7 @@ def test_a_history_is_the_model_and_some_cuts_lose_and_double_nothing(kind: Kind
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("action", ACTIONS)
 @BY_NAME
 def test_a_cut_anywhere_loses_and_doubles_nothing(kind: Kind, action: Action) -> None:
