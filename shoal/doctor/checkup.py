@@ -22,6 +22,7 @@ from shoal.doctor.fix import Plan
 from shoal.doctor.fix_plan import plan
 from shoal.doctor.flink import Job
 from shoal.doctor.slope import FEWEST
+from shoal.doctor.timeline import Timeline, timeline
 from shoal.doctor.window import Window
 
 SCHEMA = "shoal.doctor.check/1"
@@ -64,6 +65,12 @@ class Checkup:
     def counts(self) -> dict[str, int]:
         found = Counter(f.severity for f in self.findings)
         return {s: found[s] for s in SEVERITIES}
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """What happened and when; None where there are not two snapshots to hold against each other."""
+        c = self.case
+        return timeline(c.window, c.model, c.job, c.beside.queries) if len(c.window.steps) > 1 else None
 
     @cached_property
     def plan(self) -> Plan:

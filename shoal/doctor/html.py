@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkup as one HTML file: verdict, stocks, findings, plots, the fix. Opens anywhere, for years, without a network.
+"""A checkup as one HTML file: verdict, stocks, findings, timeline, plots, the fix. Opens anywhere, without a network.
 
 Light and dark follow the reader's system, the layout follows the width. Each plot has its words and the table of its
 numbers. Invariants: every text from a table or a job is escaped; nothing is loaded and no script runs, which the page
@@ -22,6 +22,8 @@ from shoal.doctor.page_style import CSS
 from shoal.doctor.report import number_text, size_text
 from shoal.doctor.stock_rows import stock_rows
 from shoal.doctor.svg import moment
+from shoal.doctor.timeline import Timeline
+from shoal.doctor.timeline_svg import PAGE_STYLE, pictures
 
 _SEVERITY = {"error": "error", "warn": "warning", "info": "note"}
 _BLOCK_TEXT = {
@@ -34,18 +36,19 @@ def page(c: Checkup) -> str:
     """The whole file."""
     v = c.verdict
     title = f"{c.name}: {v.word}"
-    body = [_header(c), _stock_section(c), _finding_section(c), _figure_section(figures(c)), _fix_section(c)]
-    return document(title, "".join(body) + _forecast_section(c) + _footer(c))
+    body = [_header(c), _stock_section(c), _finding_section(c), _timeline_section(c.timeline)]
+    body += [_figure_section(figures(c)), _fix_section(c)]
+    return document(title, "".join(body) + _forecast_section(c) + _footer(c), PAGE_STYLE)
 
 
-def document(title: str, body: str) -> str:
-    """A file around a page's body."""
+def document(title: str, body: str, style: str = "") -> str:
+    """A file around a page's body; `style` goes beside that of all pages."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{CSS}{style}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -166,6 +169,26 @@ def _evidence(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+# ---- timeline --------------------------------------------------------------------------------------------
+
+
+def _timeline_section(t: Timeline | None) -> str:
+    """The picture, which names the changes, and the changes as a table."""
+    if t is None:
+        return ""
+    rows = [
+        (t.clock(change.at_ms), "act" if change.act else "measured", change.says, _id(change.snapshot))
+        for change in t.changes
+    ]  # fmt: skip
+    told = _table(("time", "kind", "change", "snapshot"), rows, caption="Changes in order") if rows else ""
+    more = f"<details><summary>the changes as a table</summary>{told}</details>" if told else ""
+    return _section("timeline", "What happened, and when", pictures(t) + more)
+
+
+def _id(snapshot: int | None) -> str:
+    return "" if snapshot is None else str(snapshot)
 
 
 # ---- figures ---------------------------------------------------------------------------------------------

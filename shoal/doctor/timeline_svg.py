@@ -38,27 +38,44 @@ _STYLE = """
 """ + "".join(f".shoal .s{i} {{ stroke: var(--c{i}); }} .shoal .f{i} {{ fill: var(--c{i}); }}\n" for i in range(_KINDS))
 
 
-def svg(t: Timeline, width: int = WIDTH, lanes: Sequence[str] = ()) -> str:
-    """The picture, `width` pixels wide; `lanes` chooses some by their ids."""
+# For the head of a page that holds `pictures`.
+PAGE_STYLE = _STYLE + (
+    ".near{display:none}@media(max-width:640px){.far{display:none}.near{display:block}}"
+    ".shoal{max-width:100%;height:auto}"
+)
+
+
+_ALONE = ' xmlns="http://www.w3.org/2000/svg"'
+
+
+def svg(t: Timeline, width: int = WIDTH, lanes: Sequence[str] = (), *, labelled_by: str = "") -> str:
+    """The picture, `width` pixels wide; `lanes` chooses some by their ids.
+
+    `labelled_by` is the id of its heading in a page that has `PAGE_STYLE`; without one it stands alone.
+    """
     drawing = _Drawing(t, width)
     for lane in t.lanes:
         if not lanes or lane.id in lanes:
             drawing.lane(lane)
     drawing.axis()
     drawing.words()
-    return drawing.finish()
+    return drawing.finish(labelled_by)
 
 
 def html(t: Timeline) -> str:
     """A page with the picture, wide and narrow, and its words as text: one file, nothing is loaded."""
     from shoal.doctor.html import document
 
-    pictures = "".join(f'<div class="{name}">{svg(t, size)}</div>' for name, size in (("far", WIDTH), ("near", NARROW)))
-    style = (
-        "<style>.near{display:none}@media(max-width:640px){.far{display:none}.near{display:block}}"
-        ".shoal{max-width:100%;height:auto}</style>"
+    return document(f"{t.name or t.table}: timeline", pictures(t), PAGE_STYLE)
+
+
+def pictures(t: Timeline) -> str:
+    """The picture for a page, wide and narrow; the reader's screen shows one."""
+    return "".join(
+        f'<figure class="{name}"><figcaption><h3 id="timeline-{name}">Timeline</h3></figcaption>'
+        f"{svg(t, size, labelled_by=f'timeline-{name}')}</figure>"
+        for name, size in (("far", WIDTH), ("near", NARROW))
     )
-    return document(f"{t.name or t.table}: timeline", f"{style}{pictures}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +234,14 @@ class _Drawing:
             self.text(_RIGHT, self.y + 12, line, style)
             self.y += _LINE + 2
 
-    def finish(self) -> str:
+    def finish(self, labelled_by: str) -> str:
         t, height = self.t, round(self.y + 12)
         title = f"{t.name or t.table}, {t.clock(t.first_ms)} to {t.clock(t.last_ms)} UTC"
+        name = f'aria-labelledby="{labelled_by}"' if labelled_by else f'aria-label="{escape(f"Timeline of {title}")}"'
         head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="shoal" viewBox="0 0 {self.width} {height}" '
-            f'width="{self.width}" height="{height}" role="img" aria-label="{escape(f"Timeline of {title}")}">'
-            f'<style>{_STYLE}</style><rect class="bg" width="{self.width}" height="{height}"/>'
+            f'<svg{"" if labelled_by else _ALONE} class="shoal" viewBox="0 0 {self.width} {height}" '
+            f'width="{self.width}" height="{height}" role="img" {name}>{"" if labelled_by else f"<style>{_STYLE}</style>"}'
+            f'<rect class="bg" width="{self.width}" height="{height}"/>'
             f'<text x="{_RIGHT}" y="24" class="t">{escape(title)}</text>'
         )
         return head + "\n" + "\n".join(self.out) + "\n</svg>\n"

@@ -166,6 +166,30 @@ def test_figures_hold_the_numbers_that_they_draw(sick: Checkup, real: Checkup) -
     assert f"holds {worst} sorted runs now" in runs.says
 
 
+def test_the_timeline_is_in_the_page_with_its_changes(sick: Checkup) -> None:
+    t = sick.timeline
+    assert t is not None and t.changes
+    found = Page(page(sick))
+    drawn = [a for a in found.all("svg") if a.get("class") == "shoal"]
+    assert [a["aria-labelledby"] for a in drawn] == ["timeline-far", "timeline-near"]
+    text = found.text()
+    for change in t.changes:
+        assert text.count(change.says) >= 3, change  # in both pictures, and in the table
+    for lane in t.lanes:
+        assert lane.title in text
+    assert {"interval 60→10 s"} <= {c.says for c in t.changes}
+
+
+@pytest.mark.parametrize(("commits", "there"), [(0, False), (1, False), (2, True)])
+def test_a_page_without_a_past_has_no_timeline(commits: int, there: bool) -> None:
+    toy = Toy()
+    for n in range(commits):
+        toy.commit(("flush", File(0, 100)), at=n * 60_000)
+    found = checkup(toy.window())
+    assert (found.timeline is not None) is there
+    assert ("timeline" in [a.get("id") for a in Page(page(found)).all("h2")]) is there
+
+
 @pytest.mark.parametrize("commits", [0, 1, 2, 3])
 def test_tables_that_hardly_exist_have_a_page(commits: int) -> None:
     toy = Toy()
