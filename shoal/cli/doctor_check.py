@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shoal.cli.doctor_history import budget_arguments, budget_of, since_ms
 from shoal.cli.failure import report as report_failure
 from shoal.cli.output import has_colour, note, show_json, width
-from shoal.cli.parser import Command, Parser, one_of, table_argument
+from shoal.cli.parser import Command, Parser, number_of, one_of, table_argument
 from shoal.cli.warehouse import open_table
 from shoal.clock import SystemClock
 from shoal.errors import BadRequest, Corrupt
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shoal.doctor.flink import Job
     from shoal.doctor.forecast import Planning, Prices
     from shoal.doctor.freshness import Freshness
+    from shoal.doctor.physical import PhysicalCount
     from shoal.doctor.query_log import Query
     from shoal.doctor.window import Window
     from shoal.table.table import Table
@@ -240,14 +241,8 @@ def _debt(args: Namespace) -> int:
     from shoal.doctor.debt import Limits
     from shoal.doctor.model import model
 
-    window = look(args, table)
+    window, listed = _listed(args, table) if args.list else (look(args, table), None)
     found = model(window)
-    listed = None
-    if args.list:
-        from shoal.doctor.physical import physical
-        from shoal.doctor.sample import sample
-
-        listed = physical(table.store, sample(table.metadata))
     if args.output == "json" or args.json:
         out = {"schema": "shoal.doctor.debt/1", **found.to_dict()}
         show_json(out if listed is None else {**out, "on_disk": listed.to_dict()})
@@ -256,6 +251,18 @@ def _debt(args: Namespace) -> int:
 
         show(debt_view(found, None if window.schema is None else Limits.of(window.schema), listed))
     return TOO_LITTLE if found.debt.first is None else WELL
+
+
+def _listed(args: Namespace, table: Table) -> tuple[Window, PhysicalCount]:
+    """What is known of a table, and its files on disk by who made them."""
+    from shoal.doctor.physical import physical
+    from shoal.doctor.take import take_named
+    from shoal.doctor.watch import metadata_of
+
+    window, files = take_named(metadata_of(table), name=table.name, clock=table.clock, budget=budget_of(args))
+    listed = physical(table.store, window.schema, files)
+    # A history keeps no names, and a part of the snapshots does not know all files: then it is another look.
+    return look(args, table) if args.history is not None or args.since is not None else window, listed
 
 
 def _debt_arguments(parser: Parser) -> None:
@@ -312,23 +319,16 @@ def _planning(args: Namespace, table: Table, window: Window) -> Planning | None:
     return measured_planning(table.metadata, window, table.clock, limit_s=limit)
 
 
-def _price(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError as err:
-        raise BadRequest(f"'{text}' is no price") from err
-    if not 0 <= value < 1e9:
-        raise BadRequest(f"'{text}' is no price")
-    return value
+_PRICE = number_of("a price", below=1e9)
 
 
 def _forecast_arguments(parser: Parser) -> None:
     table_argument(parser)
     look_arguments(parser)
     parser.add_argument("--json", action="store_true", help="the same as -o json")
-    parser.add_argument("--put-price", metavar="P", type=_price, help="of 1,000 objects that are put")
-    parser.add_argument("--delete-price", metavar="P", type=_price, help="of 1,000 objects that are deleted")
-    parser.add_argument("--storage-price", metavar="P", type=_price, help="of a GB for a month")
+    parser.add_argument("--put-price", metavar="P", type=_PRICE, help="of 1,000 objects that are put")
+    parser.add_argument("--delete-price", metavar="P", type=_PRICE, help="of 1,000 objects that are deleted")
+    parser.add_argument("--storage-price", metavar="P", type=_PRICE, help="of a GB for a month")
     parser.add_argument(
         "--plan-limit", metavar="TIME", help="when planning a read takes longer: times a few readings of manifests"
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.cli.doctor_check import checkup_of, judge_arguments, look_arguments, reads, witness_arguments, write_text
 from shoal.cli.output import is_terminal, note, show_json
-from shoal.cli.parser import Command, Parser, table_argument
+from shoal.cli.parser import Command, Parser, number_of, table_argument
 from shoal.cli.warehouse import open_lake, open_table
 from shoal.errors import BadRequest, NotFound
 
@@ -162,16 +162,6 @@ def _plan_value(args: Namespace, address: str, name: str) -> tuple[dict[str, Any
         return kept[-1][2], str(history.path)
 
 
-def _cycles(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError as err:
-        raise BadRequest(f"'{text}' is not a number of cycles") from err
-    if not 0 <= value < 1e6:
-        raise BadRequest(f"'{text}' is not a number of cycles")
-    return value
-
-
 def _fix_arguments(parser: Parser) -> None:
     table_argument(parser)
     judge_arguments(parser)
@@ -187,7 +177,11 @@ def _verify_arguments(parser: Parser) -> None:
     parser.add_argument("--plan", metavar="FILE", help="the plan; else the last one that the history keeps")
     parser.add_argument("--history", metavar="FILE", help="where 'fix --apply' kept its plan")
     parser.add_argument(
-        "--cycles", metavar="N", type=_cycles, default=2.0, help="compaction cycles to wait (default: 2)"
+        "--cycles",
+        metavar="N",
+        type=number_of("a number of cycles", below=1e6),
+        default=2.0,
+        help="compaction cycles to wait (default: 2)",
     )
     parser.add_argument("--json", action="store_true", help="the same as -o json")
 

@@ -78,12 +78,14 @@ def _spread(spread: Spread) -> str:
 
 
 def _time(ms: float) -> str:
+    from shoal.doctor.report import brief
+
     if abs(ms) < 1000:
         return f"{ms:.0f} ms"
     seconds = ms / 1000
     if abs(seconds) < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if abs(seconds) < 7200 else f"{seconds / 3600:.3g} h"
+        return f"{brief(seconds)} s"
+    return f"{brief(seconds / 60)} min" if abs(seconds) < 7200 else f"{brief(seconds / 3600)} h"
 
 
 def _arguments(parser: Parser) -> None:

@@ -10,7 +10,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from shoal.cli.output import BOLD, note, paint, show_json, show_pairs, show_table
-from shoal.cli.parser import Command, Parser, table_argument
+from shoal.cli.parser import Command, Parser, number_of, table_argument
 from shoal.cli.warehouse import open_lake, open_table
 from shoal.errors import BadRequest
 
@@ -33,20 +33,18 @@ def history_argument(parser: Parser) -> None:
 def budget_arguments(parser: Parser) -> None:
     parser.add_argument("--max-requests", metavar="N", type=_count, help="end a look after so many requests")
     parser.add_argument("--max-bytes", metavar="SIZE", help="end a look after reading so much, e.g. 64mb")
-    parser.add_argument("--rps", metavar="N", type=_rate, help="at most so many requests a second")
+    parser.add_argument(
+        "--rps",
+        metavar="N",
+        type=number_of("a number of requests a second", below=1e6),
+        help="at most so many requests a second",
+    )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise BadRequest(f"'{text}' is not a number")
     return int(text)
-
-
-def _rate(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as err:
-        raise BadRequest(f"'{text}' is not a number") from err
 
 
 def budget_of(args: Namespace) -> Allowance:

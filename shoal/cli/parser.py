@@ -139,6 +139,21 @@ def one_of(what: str, *values: str) -> Callable[[str], str]:
     return check
 
 
+def number_of(what: str, *, below: float) -> Callable[[str], float]:
+    """A type for a number from 0 to below a bound."""
+
+    def check(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < below:
+            raise BadRequest(f"'{text}' is not {what}", hint=f"it is from 0 to under {below:,.0f}")
+        return value
+
+    return check
+
+
 def pair(text: str) -> tuple[str, str]:
     """A type for `key=value`."""
     key, equals, value = text.partition("=")

@@ -6,7 +6,7 @@ Invariants: the verdict is the first line; every line fits the width; what is pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from shoal.doctor.checkup import Checkup
 from shoal.doctor.finding import Finding
 from shoal.doctor.fix import BLOCKS, Plan, Step
 from shoal.doctor.forecast import Interval, Planning, Requests, Stall, Steady
-from shoal.doctor.report import grid, number_text, size_text, spaced, window_text
+from shoal.doctor.report import brief, grid, number_text, signed, size_text, spaced, window_text
 from shoal.doctor.stock_rows import StockRow, stock_rows
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def stocks_view(rows: Iterable[StockRow]) -> RenderableType:
     for r in rows:
         slope = "-"
         if r.per_hour is not None:
-            value, low, high = (_signed(v) for v in r.per_hour)
+            value, low, high = (signed(v, 2) for v in r.per_hour)
             slope = f"{value} ({low} to {high})"
         table.add_row(r.name, *(number_text(v) for v in (r.now, r.mean, r.most)), slope, r.direction)
         notes.append(f"{r.name}: {r.note}" + (f", {size_text(r.bytes)}" if r.bytes else "")) if r.note else None
@@ -59,20 +59,16 @@ def stocks_view(rows: Iterable[StockRow]) -> RenderableType:
     return Group(table, Text("\n".join(notes), overflow="fold"))
 
 
-def _signed(value: float) -> str:
-    return f"{value:+,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:+,.2g}"
-
-
 def _pace(c: Checkup) -> list[RenderableType]:
     """Who makes the files, and whether the debt is paid."""
     from rich.text import Text
 
     d, m, lines = c.case.model.debt, c.case.model, []
     if d.files_per_minute is not None and d.files_per_commit is not None:
-        lines.append(f"{_short(d.files_per_minute)} files a minute, {_short(d.files_per_commit)} a commit")
+        lines.append(f"{brief(d.files_per_minute)} files a minute, {brief(d.files_per_commit)} a commit")
     if m.sustainability is not None:
         rho, s = m.sustainability.ratio, m.sustainability
-        paid = "nothing is paid" if rho is None else f"{rho:.3g} files flushed for each one paid"
+        paid = "nothing is paid" if rho is None else f"{brief(rho)} files flushed for each one paid"
         lines.append(f"{paid} (over {s.basis}{', provisional' if s.provisional else ''})")
     if m.change is not None and abs(m.change.difference) > 0.1 * max(m.change.b, 1e-9):
         lines.append(f"new files a minute changed: {m.change}")
@@ -92,8 +88,8 @@ def minutes_text(minutes: float) -> str:
     ('5 min', '5 h', '6.9 days')
     """
     if minutes < 120:
-        return f"{minutes:,.3g} min"
-    return f"{minutes / 60:,.3g} h" if minutes < 2880 else f"{minutes / 1440:,.2g} days"
+        return f"{brief(minutes)} min"
+    return f"{brief(minutes / 60)} h" if minutes < 2880 else f"{brief(minutes / 1440, 2)} days"
 
 
 def _finding(f: Finding) -> list[RenderableType]:
@@ -189,7 +185,7 @@ def forecast_lines(
     if not stalls:
         out.append("no bucket reaches the runs that writers wait for at this rate")
     if requests is not None:
-        out += ["", f"objects made: {requests.per_commit:,.3g} a commit, {_interval(requests.puts_per_day)} a day"]
+        out += ["", f"objects made: {brief(requests.per_commit)} a commit, {_interval(requests.puts_per_day)} a day"]
         out += [f"objects deleted: {_interval(requests.deletes_per_day)} a day"]
         if requests.cost_per_day is not None and requests.cost_per_day.value:
             out.append(f"requests cost: {_interval(requests.cost_per_day)} a day")
@@ -200,29 +196,25 @@ def forecast_lines(
             ("snapshots", steady.snapshots), ("dead data files", steady.dead_files),
             ("changelog files", steady.changelog_files), ("metadata files", steady.metadata_files),
             ("objects in all", steady.objects), ("name-node objects", steady.namenode_objects),
-            ("storage, GB", steady.storage_gb), ("storage cost a month", steady.cost_per_month),
+            ("storage", steady.storage_gb.times(1e9)), ("storage cost a month", steady.cost_per_month),
         ):  # fmt: skip
             if value is not None and (value.value or "cost" not in name):
-                out.append(f"  {name}: {_interval(value)}")
+                out.append(f"  {name}: {_interval(value, form=size_text if name == 'storage' else brief)}")
         out += _indented(steady.assumption)
     if planning is not None:
         out += ["", f"planning a read takes {_interval(planning.now, ' s')} now"]
         if planning.days.value is not None:
-            out.append(f"it takes more than {planning.limit_s:g} s in {_interval(planning.days, ' days')}")
+            out.append(f"it takes more than {brief(planning.limit_s)} s in {_interval(planning.days, ' days')}")
         else:
-            out.append(f"it does not reach {planning.limit_s:g} s at this rate")
+            out.append(f"it does not reach {brief(planning.limit_s)} s at this rate")
         out += _indented(planning.assumption)
     return out
 
 
-def _interval(i: Interval, unit: str = "") -> str:
+def _interval(i: Interval, unit: str = "", *, form: Callable[[float], str] = brief) -> str:
     if i.value is None:
         return "not at this rate"
-    text = f"{_short(i.value)}{unit}"
+    text = f"{form(i.value)}{unit}"
     if i.low is None and i.high is None:
         return text
-    return f"{text} ({'?' if i.low is None else _short(i.low)} to {'?' if i.high is None else _short(i.high)})"
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}"
+    return f"{text} ({'?' if i.low is None else form(i.low)} to {'?' if i.high is None else form(i.high)})"

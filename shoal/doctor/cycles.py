@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.doctor.debt import Limits, in_tree
+from shoal.doctor.report import brief, size_text
 from shoal.doctor.states import States
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class NextFull:
         return {"gigabytes": self.gigabytes, "least_gigabytes": self.least_gigabytes, "hours": self.hours}
 
     def __str__(self) -> str:
-        when = "" if self.hours is None else f" / {self.hours:.3g} h"
-        return f"next full compaction after about {self.gigabytes:.3g} GB{when}"
+        when = "" if self.hours is None else f" / {brief(self.hours)} h"
+        return f"next full compaction after about {size_text(self.gigabytes * 1e9)}{when}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from shoal.doctor.attribution import Factor
 from shoal.doctor.checkup import Checkup
 from shoal.doctor.cycles import bucket_phase
 from shoal.doctor.debt import data_commits
-from shoal.doctor.report import number_text
+from shoal.doctor.report import brief, number_text, signed
 from shoal.doctor.segments import intervals_s
 from shoal.doctor.states import class_is, ints, monotonic
 from shoal.doctor.stocks import excess_parts, merge_parts
@@ -119,7 +119,7 @@ def _table(times: Ints, columns: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
 def _changes(c: Checkup) -> list[svg.Rule]:
     """Moments at which the commit interval changed."""
     return [
-        svg.Rule(s.time_ms, f"{s.before:.3g} → {s.after:.3g} s", moment=True)
+        svg.Rule(s.time_ms, f"{brief(s.before)} → {brief(s.after)} s", moment=True)
         for s in c.case.model.segments.changes if s.signal == "commit_interval_s"
     ][-4:]  # fmt: skip
 
@@ -171,7 +171,7 @@ def flows(c: Checkup) -> Figure | None:
     }
     layers = {n: v for n, v in layers.items() if v.any()}
     made = c.case.model.flows
-    parts = [f"{made.per_minute(n) or 0:,.3g} {n}" for n in ("flush", "rewrite", "changelog", "metadata")]
+    parts = [f"{brief(made.per_minute(n) or 0)} {n}" for n in ("flush", "rewrite", "changelog", "metadata")]
     says = f"Files made a minute over the whole window: {', '.join(parts)}."
     rows = []
     step = -(-len(minutes) // ROWS)
@@ -253,8 +253,8 @@ def cadence(c: Checkup) -> Figure | None:
     times = monotonic([mine[int(i)].time_ms for i in known])
     values = np.asarray(gaps[known], np.float64)
     says = (
-        f"A commit every {float(np.median(values)):.3g} s in the middle, {float(values.min()):.3g} to "
-        f"{float(values.max()):.3g} s, by '{user}'."
+        f"A commit every {brief(float(np.median(values)))} s in the middle, {brief(float(values.min()))} to "
+        f"{brief(float(values.max()))} s, by '{user}'."
     )
     # one long pause must not hide the rhythm
     top = max(float(np.quantile(values, 0.98)) * 1.5, float(np.median(values)) * 2)
@@ -272,11 +272,12 @@ def factors(c: Checkup) -> Figure | None:
     if change is None or not change.difference:
         return None
     whole = Factor("new files a minute", change.a, change.b, change.difference)
-    rows = [(f.name, f.part, f"{f.part:+,.3g}  ({_ratio(f)})") for f in (*change.factors, whole)]
-    says = f"New files a minute went from {change.b:,.3g} to {change.a:,.3g}: {change}. The parts add up to the change."
+    rows = [(f.name, f.part, f"{signed(f.part)}  ({_ratio(f)})") for f in (*change.factors, whole)]
+    went = f"New files a minute went from {brief(change.b)} to {brief(change.a)}"
+    says = f"{went}: {change}. The parts add up to the change."
     title = "What the change of new files a minute is made of"
     table = [
-        (f.name, number_text(f.b), number_text(f.a), _ratio(f), f"{f.part:+,.3g}") for f in (*change.factors, whole)
+        (f.name, number_text(f.b), number_text(f.a), _ratio(f), f"{signed(f.part)}") for f in (*change.factors, whole)
     ]
     return Figure(
         "factors", title, says, svg.bars("factors", title, says, rows), (),
@@ -285,7 +286,7 @@ def factors(c: Checkup) -> Figure | None:
 
 
 def _ratio(f: Factor) -> str:
-    return f"x{f.ratio:.3g}" if f.ratio != float("inf") else "from 0"
+    return f"x{brief(f.ratio)}" if f.ratio != float("inf") else "from 0"
 
 
 def buckets(c: Checkup) -> Figure | None:

@@ -21,6 +21,7 @@ from shoal.doctor.fix import BLOCKS, Action, Forecast, Plan, Step
 from shoal.doctor.fix_text import Sql, duration, size
 from shoal.doctor.fix_upkeep import UPKEEP
 from shoal.doctor.readings import readings
+from shoal.doctor.report import brief
 
 MIB = 1 << 20
 HEALTHY_BUCKET = 512 * MIB  # Paimon's pages ask for 200 MB to 1 GB
@@ -122,7 +123,7 @@ def _longer(case: Case, interval: float, step: Step) -> Step:
     """A step with the setting of the job, and what a longer interval does to the flows."""
     d, now = case.model.debt, case.model.debt.interval_s or interval
     forecasts = [Forecast("commit_interval_s", now, 0.9 * interval, 1.1 * interval)]
-    effect = f"{interval / now:.3g}x fewer commits"
+    effect = f"{brief(interval / now)}x fewer commits"
     if d.active_buckets is not None and d.files_per_active_bucket is not None and d.buckets is not None:
         # Between two commits that are further apart more buckets get rows, up to all of them.
         most = min(max(d.buckets.count, d.active_buckets), d.active_buckets * interval / now)
@@ -130,7 +131,7 @@ def _longer(case: Case, interval: float, step: Step) -> Step:
         was = readings(case)["flush_per_minute"]
         forecasts.append(Forecast("flush_per_minute", was, 0.8 * d.active_buckets * files, 1.2 * most * files))
         low = d.active_buckets * files
-        effect += f", about {low:,.3g} new files a minute" + ("" if was is None else f" instead of {was:,.3g}")
+        effect += f", about {brief(low)} new files a minute" + ("" if was is None else f" instead of {brief(was)}")
     job = {"execution.checkpointing.interval": duration(interval)}
     undo = (f"SET 'execution.checkpointing.interval' = '{duration(now)}';",)
     return Step(
@@ -183,7 +184,7 @@ def _buckets(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
         notes=("stop the writers while partitions are rewritten, and start them again afterwards",
                f"the largest partition holds {size(largest)}: {size(largest / fewer)} a bucket then"),
         undo=(alter.format(n=now), rewrite), loses="nothing; every row is rewritten once, and writers must stop",
-        effect=f"a commit writes up to {now / fewer:.3g}x fewer files", forecasts=forecasts,
+        effect=f"a commit writes up to {brief(now / fewer)}x fewer files", forecasts=forecasts,
         probe="readings active_buckets_per_commit and flush_per_minute; until a replay has shown it, within 40 %",
         action=Action("rescale", {"buckets": fewer}), typed_name=True,
     )  # fmt: skip
@@ -205,7 +206,7 @@ def _skew(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
 
 def _producer(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
     consumers = [h.name for h in case.window.stock.holders if h.kind == "consumer"]
-    was = case.model.flows.per_minute("changelog")
+    was = readings(case)["changelog_per_minute"]
     producer = case.options.changelog_producer
     if producer == "none":
         return

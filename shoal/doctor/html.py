@@ -19,7 +19,7 @@ from shoal.doctor.finding import Finding
 from shoal.doctor.fix import BLOCKS, Step
 from shoal.doctor.fleet import Fleet, Patient
 from shoal.doctor.page_style import CSS
-from shoal.doctor.report import number_text, size_text
+from shoal.doctor.report import brief, number_text, signed, size_text
 from shoal.doctor.stock_rows import stock_rows
 from shoal.doctor.svg import moment
 from shoal.doctor.timeline import Timeline
@@ -62,9 +62,9 @@ def _header(c: Checkup) -> str:
             ("from", moment(d.first_ms)), ("to", moment(d.last_ms)),
         ]  # fmt: skip
     if d.interval_s:
-        facts.append(("commits", f"{d.commits:,}, one every {d.interval_s:.3g} s"))
+        facts.append(("commits", f"{d.commits:,}, one every {brief(d.interval_s)} s"))
     if c.case.slo_ms is not None:
-        facts.append(("rows must be seen within", f"{c.case.slo_ms / 1000:g} s"))
+        facts.append(("rows must be seen within", f"{brief(c.case.slo_ms / 1000)} s"))
     told = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts)
     word = c.verdict.word.split()[0]
     return (
@@ -104,7 +104,8 @@ def _stock_section(c: Checkup) -> str:
     for r in stock_rows(c.case.model, c.case.limits):
         slope = ""
         if r.per_hour is not None:
-            slope = f"{r.per_hour[0]:+,.3g} ({r.per_hour[1]:+,.3g} to {r.per_hour[2]:+,.3g})"
+            value, low, high = map(signed, r.per_hour)
+            slope = f"{value} ({low} to {high})"
         note = r.note + (f"; {size_text(r.bytes)}" if r.bytes else "")
         rows.append(
             (
@@ -123,10 +124,10 @@ def _stock_section(c: Checkup) -> str:
 def _pace(c: Checkup) -> str:
     m, parts = c.case.model, []
     if m.flows.write_amplification is not None:
-        parts.append(f"write amplification {m.flows.write_amplification:.3g} over this window")
+        parts.append(f"write amplification {brief(m.flows.write_amplification)} over this window")
     if m.sustainability is not None:
         s = m.sustainability
-        paid = "nothing is paid" if s.ratio is None else f"{s.ratio:.3g} files flushed for each one paid"
+        paid = "nothing is paid" if s.ratio is None else f"{brief(s.ratio)} files flushed for each one paid"
         parts.append(f"{paid}, over {s.basis}{' (provisional)' if s.provisional else ''}")
     if m.cycles is not None and m.cycles.next_full is not None:
         parts.append(str(m.cycles.next_full))
@@ -168,7 +169,7 @@ def _evidence(value: object) -> str:
         return {True: "yes", False: "no", None: "not known"}[value]
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+    return brief(value, 4) if isinstance(value, float) else str(value)
 
 
 # ---- timeline --------------------------------------------------------------------------------------------

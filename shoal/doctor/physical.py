@@ -2,22 +2,25 @@
 """A table's files counted by listing them: the second opinion on what the metadata says.
 
 Invariant: nothing is written, every file below the folder is counted once, and its kind comes from its name alone,
-but for data files, whose maker only a sample knows.
+but for data files, whose maker only manifests know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.doctor.debt import VERSION, dicts, total
-from shoal.doctor.sample import FLUSH, NOTHING, REWRITE, Count, Sample
+from shoal.doctor.window import FLUSH, NOTHING, REWRITE, Count, SchemaFacts
 from shoal.format import paths
 from shoal.format.compacted_changelog import PREFIX as SHARED
 from shoal.options import Options
 from shoal.store.base import Store
 from shoal.store.wrappers import ReadOnlyStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PHYSICAL = (
     "level0", "compacted", "data", "changelog", "sidecar", "manifest", "manifest_list", "index_manifest", "index",
@@ -27,7 +30,7 @@ PHYSICAL = (
 
 @dataclass(frozen=True, slots=True)
 class PhysicalCount:
-    """Files below the table's folder by kind of name; "data" are data files whose maker the sample does not know."""
+    """Files below the table's folder by kind of name; "data" are data files whose maker is not known."""
 
     kinds: Mapping[str, Count]
 
@@ -43,15 +46,17 @@ class PhysicalCount:
         return {"version": VERSION, "kinds": dicts(self.kinds), "total": self.files.to_dict()}
 
 
-def physical(store: Store, taken: Sample | None = None) -> PhysicalCount:
-    """Count the files on disk by listing all of them; with a sample, say which data files a compaction made."""
+def physical(store: Store, schema: SchemaFacts | None = None, files: pa.Table | None = None) -> PhysicalCount:
+    """Count the files on disk by listing all of them; with the `files` of `take_named`, say who made data files.
+
+    `schema` tells how data files and changelog files are called.
+    """
     import pyarrow.compute as pc
 
     makers: dict[str, str] = {}
-    schema = None if taken is None else taken.schema
-    if taken is not None:
+    if files is not None:
         for cls, kind in ((FLUSH, "level0"), (REWRITE, "compacted")):
-            names = taken.entries.column("file_name").filter(pc.equal(taken.entries.column("class"), cls))
+            names = files.column("file_name").filter(pc.equal(files.column("class"), cls))
             makers |= dict.fromkeys(names.to_pylist(), kind)
     options = Options({} if schema is None else schema.options, strict=False)
     data, changelog = (str(options.get(f"{kind}.prefix")) for kind in ("data-file", "changelog-file"))

@@ -6,8 +6,13 @@ Invariants: a reading that the window cannot give is None; names are stable, sin
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shoal.doctor.debt import data_commits
 from shoal.doctor.diagnose.case import Case
+from shoal.doctor.segments import Segment
+from shoal.doctor.stocks import flows_of
+from shoal.doctor.window import Window
 
 # Name, unit and what it is. Those that end in "per minute" are flows, the others are stocks or means.
 READINGS = {
@@ -31,6 +36,17 @@ READINGS = {
     "dead_ratio": "manifest entries that only cancel others, for each live one",
     "idle_share": "share of the commits that bring no record",
 }
+
+
+def _today(window: Window, now: Segment) -> dict[str, float | None]:
+    """The flows of the newest stretch, which the whole window's means don't tell of: it had another rhythm before."""
+    import pyarrow.compute as pc
+
+    steps = tuple(s for s in window.steps if s.id >= now.first)
+    flows = window.flows.filter(pc.greater_equal(window.flows.column("snapshot"), now.first))
+    made = flows_of(replace(window, steps=steps, flows=flows))
+    rates = {f"{n}_per_minute": made.per_minute(n) for n in ("rewrite", "changelog", "metadata")}
+    return rates | {n: v for n, v in now.medians.items() if n in ("commit_interval_s", "flush_per_minute")}
 
 
 def readings(case: Case) -> dict[str, float | None]:
@@ -63,5 +79,5 @@ def readings(case: Case) -> dict[str, float | None]:
         "idle_share": sum(n == 0 for n in counted) / len(counted) if counted else None,
     }
     if len(m.segments.segments) > 1 and last:
-        found |= {n: v for n, v in last[0].medians.items() if n in ("commit_interval_s", "flush_per_minute")}
+        found |= _today(case.window, last[0])
     return {name: None if found[name] is None else float(found[name] or 0) for name in READINGS}

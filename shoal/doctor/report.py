@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A debt or a comparison as text for an 80-column terminal, or as JSON.
+"""The counts of a debt as text for an 80-column terminal, and numbers as people read them.
 
-Invariant: what is printed is what `to_dict()` holds; nothing is judged here. rich is imported when something is
+Invariant: what is printed is what `Debt.to_dict()` holds; nothing is judged here. rich is imported when something is
 rendered.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shoal.doctor.compare import Comparison, Ratio, factors_of, seconds
+from shoal.doctor.compare import factors_of, seconds
 from shoal.doctor.debt import Buckets, Debt, Limits, total
 from shoal.doctor.physical import PhysicalCount
 from shoal.doctor.window import Count
@@ -57,22 +57,31 @@ def number_text(value: float | None) -> str:
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.2f}"
 
 
+def brief(value: float, digits: int = 3) -> str:
+    """A few digits that count, never an exponent.
+
+    >>> brief(0.0000050912), brief(0.25), brief(12.345), brief(99.96), brief(12345.6), brief(-7.0), brief(4.34, 2)
+    ('0.00000509', '0.25', '12.3', '100', '12,346', '-7', '4.3')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value):
+        return f"{value:,.0f}"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    text = f"{value:,.{max(decimals, 0)}f}"
+    return text.rstrip("0").rstrip(".") if decimals > 0 else text
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """The same with its sign.
+
+    >>> signed(6.0), signed(-0.00051234), signed(0.0)
+    ('+6', '-0.000512', '+0')
+    """
+    return f"{'-' if value < 0 else '+'}{brief(abs(value), digits)}"
+
+
 # ---- text ------------------------------------------------------------------------------------------------
-
-
-def debt_text(d: Debt, listed: PhysicalCount | None = None, *, width: int = WIDTH) -> str:
-    """One debt as plain text."""
-    return plain_text(counts(d, listed), width)
-
-
-def comparison_text(c: Comparison, *, width: int = WIDTH) -> str:
-    """A comparison as plain text."""
-    return plain_text(comparison(c), width)
-
-
-def to_json(result: Debt | Comparison | PhysicalCount) -> str:
-    """The same as JSON, on one indented page."""
-    return json.dumps(result.to_dict(), indent=2)
 
 
 def plain_text(renderable: RenderableType, width: int) -> str:
@@ -208,44 +217,3 @@ def _listing(p: PhysicalCount) -> RenderableType:
     table.add_section()
     table.add_row("total", f"{p.files.files:,}", size_text(p.files.bytes))
     return spaced(table)
-
-
-# ---- comparison ------------------------------------------------------------------------------------------
-
-_ROWS: Sequence[tuple[str, str, bool]] = (  # label, key of the numbers, whether it is bytes
-    ("commits", "commits", False), ("snapshots", "snapshots", False),
-    ("level-0 files made", "made.level0.files", False), ("files rewritten", "made.compacted.files", False),
-    ("changelog files made", "made.changelog.files", False), ("manifests made", "made.manifest.files", False),
-    ("manifest lists made", "made.manifest_list.files", False), ("all files made", "made.total.files", False),
-    ("all bytes written", "made.total.bytes", True), ("files a minute", "files_per_minute", False),
-    ("files a commit", "files_per_commit", False), ("median new file", "flush_file_bytes_median", True),
-    ("write amplification", "write_amplification", False), ("live data files", "live.files", False),
-    ("live, mean per snapshot", "live.mean_files", False), ("most runs in a bucket", "buckets.max_runs", False),
-    ("retained data files", "retained.data.files", False), ("retained changelog", "retained.changelog.files", False),
-)  # fmt: skip
-
-
-def comparison(c: Comparison) -> RenderableType:
-    """A comparison for a rich console: the sentence, two columns and their ratio, what the difference is made of."""
-    from rich.console import Group
-    from rich.text import Text
-
-    table = grid("", *c.names, "ratio")
-    for label, key, is_bytes in _ROWS:
-        row = c.ratios.get(key, Ratio(None, None))
-        if not (row.a or row.b):
-            continue
-        shown = ["-" if v is None else size_text(v) if is_bytes else number_text(v) for v in (row.a, row.b)]
-        table.add_row(label, *shown, "" if row.ratio is None else f"{row.ratio:.2f}x")
-    parts: list[RenderableType] = [Text(c.sentence, style="bold"), spaced(table)]
-    if c.factors:
-        split = grid("files a minute = product of", *c.names, "ratio", "part")
-        for f in c.factors:
-            split.add_row(f.name, number_text(f.a), number_text(f.b), f"{f.ratio:.2f}x", f"{f.part:+,.0f}")
-        both = c.ratios["files_per_minute"]
-        split.add_section()
-        difference = (both.a or 0) - (both.b or 0)
-        ratio = "" if both.ratio is None else f"{both.ratio:.2f}x"
-        split.add_row("files a minute", number_text(both.a), number_text(both.b), ratio, f"{difference:+,.0f}")
-        parts.append(spaced(split))
-    return Group(*parts)

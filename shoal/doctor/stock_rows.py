@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from shoal.doctor.debt import Limits
 from shoal.doctor.model import Model, Trend
+from shoal.doctor.report import brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,8 @@ def stock_rows(m: Model, limits: Limits | None) -> list[StockRow]:
     rows = []
     if m.merge is not None:
         a = m.merge.read_amplification
-        note = (
-            "" if a is None else f"a read opens {m.merge.files_opened:,} files, {a:.3g}x those after a full compaction"
-        )
+        opened = f"a read opens {m.merge.files_opened:,} files"
+        note = "" if a is None else f"{opened}, {brief(a)}x those after a full compaction"
         level = m.merge.runs_to_merge
         rows.append(
             _row(
@@ -100,7 +100,7 @@ def _metadata(m: Model) -> StockRow:
     if d is None:
         return _row("manifests", "manifests", None, None, None, None, None, "", "manifest merges")
     ratio = d.dead_ratio
-    note = f"{d.entries:,} entries" + ("" if ratio is None else f", {ratio:.3g} dead for each live one")
+    note = f"{d.entries:,} entries" + ("" if ratio is None else f", {brief(ratio)} dead for each live one")
     return _row(
         "manifests", "manifests", d.manifests.files, None, None, d.manifests.bytes, m.trends.get("manifests"), note,
         "manifest merges",

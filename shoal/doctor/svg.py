@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 
+from shoal.doctor.report import brief
+
 WIDTH, HEIGHT = 440, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 12, 26
 _DAY_MS = 86_400_000
@@ -86,8 +88,8 @@ def number(value: float) -> str:
     """
     for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= scale:
-            return f"{value / scale:.3g}{unit}"
-    return f"{value:.3g}"
+            return f"{brief(value / scale)}{unit}"
+    return brief(value)
 
 
 class Frame:

@@ -89,9 +89,15 @@ def take(
     known: Known = UNKNOWN, budget: Allowance = FREE,
 ) -> Window:  # fmt: skip
     """Look at a table: the snapshots after `known`, or after the id `since`, or all that are retained."""
-    clock = clock or SystemClock()
-    look = _Look(metadata, clock, budget, known)
-    return look.window(name, since)
+    return _Look(metadata, clock or SystemClock(), budget, known).window(name, since)[0]
+
+
+def take_named(
+    metadata: Metadata, *, name: str = "", clock: Clock | None = None, since: int | None = None,
+    known: Known = UNKNOWN, budget: Allowance = FREE,
+) -> tuple[Window, pa.Table]:  # fmt: skip
+    """The same, and every file by its name: columns of `walk.entry_fields`, a row an entry, two rows an upgrade."""
+    return _Look(metadata, clock or SystemClock(), budget, known).window(name, since)
 
 
 class _Look:
@@ -112,7 +118,7 @@ class _Look:
         self._stands: Snapshot | None = None  # the snapshot that the first step follows, when it is there
         self._before: pa.Table | None = None  # the live entries before the first step, where they were read
 
-    def window(self, name: str, since: int | None) -> Window:
+    def window(self, name: str, since: int | None) -> tuple[Window, pa.Table]:
         state = self.known.state if self.known.last is not None else None
         first = self._resume() if self.known.last is not None else self._begin(since)
         if self.after != self.known.last:
@@ -136,11 +142,12 @@ class _Look:
         if self.partial or cut:
             what = "snapshots" if self.partial else "tags, consumers or branches"
             self._event("cut", f"the allowance was spent before all {what} were seen")
-        return Window(
+        window = Window(
             self.store.uri, name, tuple(map(facts, steps)), flows, start, schemas, looked, self.after,
             tuple(sorted(self.gaps, key=lambda g: g.first)), tuple(self.events), self.notes,
             inherited=self.walk.inherited, small_size=self._small if steps or state is None else self.known.small_size,
         )  # fmt: skip
+        return window, entries
 
     def _event(self, kind: str, what: str, snapshot: int | None = None) -> None:
         self.events.append(Event(self.clock.now_ms(), kind, what, snapshot))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from shoal.doctor.report import brief
 from shoal.doctor.window import Window
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def rounded(value: float) -> str:
     """
     if value == 0 or abs(value) >= 10:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
+    return f"{value:.1f}" if abs(value) >= 1 else brief(value, 2)
 
 
 def figure(value: float) -> str:

@@ -45,7 +45,7 @@ PAGE_STYLE = _STYLE + (
 )
 
 
-_ALONE = ' xmlns="http://www.w3.org/2000/svg"'
+_ALONE, _STYLED = ' xmlns="http://www.w3.org/2000/svg"', f"<style>{_STYLE}</style>"
 
 
 def svg(t: Timeline, width: int = WIDTH, lanes: Sequence[str] = (), *, labelled_by: str = "") -> str:
@@ -240,7 +240,7 @@ class _Drawing:
         name = f'aria-labelledby="{labelled_by}"' if labelled_by else f'aria-label="{escape(f"Timeline of {title}")}"'
         head = (
             f'<svg{"" if labelled_by else _ALONE} class="shoal" viewBox="0 0 {self.width} {height}" '
-            f'width="{self.width}" height="{height}" role="img" {name}>{"" if labelled_by else f"<style>{_STYLE}</style>"}'
+            f'width="{self.width}" height="{height}" role="img" {name}>{"" if labelled_by else _STYLED}'
             f'<rect class="bg" width="{self.width}" height="{height}"/>'
             f'<text x="{_RIGHT}" y="24" class="t">{escape(title)}</text>'
         )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.fix import Forecast, Plan
 from shoal.doctor.readings import readings
-from shoal.doctor.report import number_text
+from shoal.doctor.report import brief, number_text
 
 SCHEMA = "shoal.doctor.verify/1"
 CYCLES = 2  # that a plan is given to work
@@ -68,7 +68,7 @@ class Verification:
 
     def lines(self) -> list[str]:
         """For people: one line a forecast."""
-        since = f"{self.minutes:,.3g} minutes" + ("" if self.cycles is None else f", {self.cycles:,.2g} cycles")
+        since = f"{brief(self.minutes)} minutes" + ("" if self.cycles is None else f", {brief(self.cycles, 2)} cycles")
         out = [f"{self.plan.name}: {since} since snapshot {self.plan.snapshot}"]
         if self.too_early:
             out.append(f"too early: wait for {self.wanted:g} cycles")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import shutil
 import tarfile
 import time
@@ -123,7 +124,12 @@ def test_a_forecast_has_prices_when_they_are_given(run, tables):
     assert paid["planning"]["limit_s"] == 10
     text = run(*line, "--put-price", "5", "--storage-price", "1").out
     assert "requests cost:" in text and "storage cost a month:" in text and "objects in all:" in text
-    assert run(*line, "--put-price", "-1").code == 2 and run(*line, "--put-price", "x").code == 2
+    assert "  storage: " in text and not re.search(r"\de-", text)
+    for price in ("-1", "x", "nan", "inf", "1e9"):
+        ran = run(*line, "--put-price", price)
+        assert ran.code == 2 and f"'{price}' is not a price" in ran.err
+    ran = run("doctor", "verify", "shop.healthy", "-w", str(tables), "--cycles", "many")
+    assert ran.code == 2 and "'many' is not a number of cycles" in ran.err
 
 
 def test_flink_answers_are_read_from_a_folder(run, tables, tmp_path):

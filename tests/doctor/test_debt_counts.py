@@ -14,8 +14,7 @@ from toy import File, Toy
 
 from shoal.doctor.debt import TOP, VERSION, debt, measure
 from shoal.doctor.physical import physical
-from shoal.doctor.sample import sample
-from shoal.doctor.take import take
+from shoal.doctor.take import take, take_named
 from shoal.doctor.window import Count, Window
 from shoal.store import LocalStore
 from shoal.store.cache import Cache
@@ -148,10 +147,10 @@ def test_the_checkpoint_interval_is_the_clock_that_java_ran_with(
 
 
 def test_a_listing_counts_the_same_files_by_name(table: Path, metadata: Metadata) -> None:
-    taken = sample(metadata)
-    found, disk = debt(take(metadata)), independent.on_disk(table)
+    window, files = take_named(metadata)
+    found, disk = debt(window), independent.on_disk(table)
     store = CountingStore(LocalStore(table))
-    listed, known = physical(store), physical(store, taken)
+    listed, known = physical(store), physical(store, window.schema, files)
     assert store.mutations == 0
     assert listed.kinds["data"].files == disk["data"] and listed.files.files == sum(disk.values())
     assert known.kinds["data"] == Count()

@@ -54,6 +54,22 @@ def test_every_diagnosis_but_a_healthy_table_has_steps() -> None:
     assert plan(case, [replace(finding("D1"), severity="info")]).steps == ()
 
 
+def test_a_changelog_forecast_starts_from_the_rate_of_today() -> None:
+    """An hour at 60 s, then at 10 s: today 4 changelog files come every 10 s, whatever came before."""
+    toy = Toy({"bucket": "4", "changelog-producer": "input"})
+    for n in range(1, 121):
+        at = n * 60_000 if n <= 60 else 60 * 60_000 + (n - 60) * 10_000
+        files = [("flush", File(b, 9000)) for b in range(4)] + [("changelog", File(b, 9000)) for b in range(4)]
+        toy.commit(*files, at=at, identifier=n)
+    case = checkup(replace(toy.window(taken_ms=at), name="shop.orders")).case
+    assert case.model.flows.per_minute("changelog") == pytest.approx(480 / 70, rel=0.02)  # the mean of both
+    found = readings(case)
+    assert found["changelog_per_minute"] == pytest.approx(24, rel=0.02) == found["flush_per_minute"]
+    assert found["metadata_per_minute"] == pytest.approx(4 * 6, rel=0.02)  # four files a commit
+    forecast = steps_of(case, "D3")["no-changelog"].forecasts[0]
+    assert forecast.reading == "changelog_per_minute" and forecast.before == found["changelog_per_minute"]
+
+
 def test_every_step_says_how_to_undo_and_confirm_it() -> None:
     case = changed_clock(30_000, **{"changelog-producer": "input", "write-only": "true"})
     found = plan(case, [finding(i) for i in EVERY])

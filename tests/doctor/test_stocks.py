@@ -11,9 +11,11 @@ import pytest
 from make_facts import read
 from toy import File, Toy, steady_table
 
-from shoal.doctor.cycles import cycles, of_bucket, table_phase
+from shoal.doctor.cycles import NextFull, cycles, of_bucket, table_phase
 from shoal.doctor.debt import Limits, debt, replay
-from shoal.doctor.model import model
+from shoal.doctor.model import Trend, model
+from shoal.doctor.slope import Slope
+from shoal.doctor.stock_rows import StockRow
 from shoal.doctor.stocks import due_earliest, live_parts, merge_debt, retained_debt, sustainability
 from shoal.doctor.window import Count, Holder, Window
 
@@ -81,6 +83,27 @@ def test_full_cycles_grow_and_the_next_one_is_told(none_10s: tuple[Window, dict[
         assert told is not None and told.hours is not None
         assert 0.5 < told.hours * 360 / actual < 2.4
         assert told.least_gigabytes <= told.gigabytes
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(5_090, "about 5.0 KiB / 2 h"), (3 << 30, "about 3.0 GiB / 2 h"), (0, "about 0 B / 2 h")],
+)
+def test_the_size_of_the_next_full_compaction_reads_well(size: int, text: str) -> None:
+    assert str(NextFull(size / 1e9, 0.0, 2.0)) == f"next full compaction after {text}"
+
+
+@pytest.mark.parametrize(
+    ("slope", "word"),
+    [((6.0, 4.3, 7.8), "rising slowly"), ((600.0, 430.0, 780.0), "rising"), ((-3.0, -5.0, -1.0), "falling"),
+     ((0.5, -1.0, 2.0), "steady"), ((0.0, 0.0, 0.0), "steady")],
+)  # fmt: skip
+def test_a_trend_is_called_what_its_interval_says(slope: tuple[float, float, float], word: str) -> None:
+    """A cycle of a minute in one bucket: more than 60 files an hour is more than one a cycle."""
+    per_minute = Slope(*(v / 60 for v in slope), 10, True)
+    trend = Trend(per_minute, "troughs", 1.0, 1, False)
+    row = StockRow("excess_files", "excess files", 1, 1, 1, None, per_minute.over(60), trend.rising, "", "compaction")
+    assert row.direction == word
 
 
 def test_write_only_goes_straight_up_and_nobody_waits(write_only: tuple[Window, dict[str, float]]) -> None:

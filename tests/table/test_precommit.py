@@ -18,8 +18,7 @@ from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
 from shoal.doctor.debt import debt
 from shoal.doctor.physical import physical
-from shoal.doctor.sample import sample
-from shoal.doctor.take import take
+from shoal.doctor.take import take_named
 from shoal.format.compacted_changelog import slice_name, slice_of
 from shoal.lsm.precommit_pick import gathered
 from shoal.store.faults import Died, Fault, FaultyStore
@@ -370,7 +369,8 @@ def test_expiry_takes_a_shared_file_once_with_all_that_share_it() -> None:
 def test_the_doctor_counts_a_shared_file_once() -> None:
     table = keyed(lake(), precommit_compact=True)
     history(table)
-    found, disk = debt(take(table.metadata)), physical(table.store, sample(table.metadata))
+    window, files = take_named(table.metadata)
+    found, disk = debt(window), physical(table.store, window.schema, files)
     assert found.made["changelog"].files == disk.kinds["changelog"].files == len(shared(table)) == 5
     assert found.made["changelog"].bytes == disk.kinds["changelog"].bytes
     assert found.retained is not None and found.retained["changelog"].files == 5

@@ -14,6 +14,7 @@ from statistics import median
 
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.finding import Evidence, Finding
+from shoal.doctor.report import brief
 from shoal.doctor.states import class_is, ints
 from shoal.doctor.window import FLUSH
 
@@ -70,7 +71,7 @@ def overflow(case: Case) -> Iterator[Finding]:
         f"{share:.0%} of the flushes of a bucket make several files in one commit, up to {int(files[worst])}, of about "
         f"{rows:,.0f} rows and {size:,.0f} bytes each: {why}",
         change,
-        f"{made:,} flushed files become {made - extra:,}: {made / (made - extra):.2g} times fewer runs to merge",
+        f"{made:,} flushed files become {made - extra:,}: {brief(made / (made - extra), 2)} times fewer runs to merge",
         tuple(commits[-3:].tolist()),
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from statistics import median
 from shoal.doctor.checkpoints import bursts, writer_of_job, writers_of
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.finding import Finding
+from shoal.doctor.report import brief
 from shoal.doctor.window import SnapshotFacts, Window
 
 NAME = "restart loops"
@@ -68,7 +69,7 @@ def restart_loop(case: Case) -> Iterator[Finding]:
     kinds = sorted({b.what for b in loop})
     failed = None if case.job is None else case.job.counts.get("failed")
     count = max(len(loop), restored or 0)
-    pace_text = "" if every is None else f", one every {every / 60_000:.3g} min"
+    pace_text = "" if every is None else f", one every {brief(every / 60_000)} min"
     seen = f" (seen as: {', '.join(kinds)})" if kinds else ""
     by_flink = "" if not told else f"; Flink counts {restored} restores"
     users = sorted({b.user for b in loop})
@@ -81,10 +82,10 @@ def restart_loop(case: Case) -> Iterator[Finding]:
         {"restarts": len(loop), "restored": restored, "failed_checkpoints": failed,
          "lost_minutes": round(lost / 60_000, 2), "minutes_between": minutes, "seen_as": tuple(kinds)},
         f"the job began anew {count} times{pace_text}{seen}{by_flink}"
-        + (f"; {lost / 60_000:.3g} min without commits" if lost else ""),
+        + (f"; {brief(lost / 60_000)} min without commits" if lost else ""),
         ("find the failure first: the job's exceptions (GET /jobs/:id/exceptions), memory, checkpoint timeouts",
          "then look at the table again: numbers of its debt are those of a job that does not run"),
-        f"commits come every {pace / 1000:.3g} s without breaks" if pace else "commits come without breaks",
+        f"commits come every {brief(pace / 1000)} s without breaks" if pace else "commits come without breaks",
         tuple(b.snapshot for b in loop[-5:]),
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from shoal.doctor.debt import Limits
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.finding import Finding
+from shoal.doctor.report import brief
 from shoal.doctor.states import class_is, ints
 from shoal.doctor.window import FLUSH, REWRITE
 from shoal.options import Options
@@ -147,7 +148,7 @@ def _cause(options: Options, limits: Limits, default: int, cell: _Cell) -> tuple
         factor = limits.target_size / cell.mean
         return (
             "file.format",
-            f"{where}, {factor:.3g} times less than 'target-file-size': in the format '{options.file_format}' they "
+            f"{where}, {brief(factor)} times less than 'target-file-size': in the format '{options.file_format}' they "
             "are closed by their size before compression",
             (f"ALTER TABLE ... SET ('target-file-size' = '{round(factor * limits.target_size) >> 20} mb')", again),
             "; measured by what this table's files compress to",

@@ -16,6 +16,7 @@ from statistics import median
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.finding import Confidence, Evidence, Finding
 from shoal.doctor.freshness import READERS, Reader, Waits, delay_ms, discovery_ms, waits_of
+from shoal.doctor.report import brief
 
 NAME = "freshness lost after commit"
 _INTERVALS = 2  # that the median row may wait
@@ -63,9 +64,9 @@ def _probed(case: Case, pace: float | None) -> Iterator[Finding]:
         case, "supported", {"class": "sentinel", "option": option},
         {"commit_p50_ms": early, "read_p50_ms": late, "commit_p99_ms": _high(commit), "read_p99_ms": _high(read),
          "lost_ms": lost, "slo_ms": case.slo_ms, "probes": len(read)},
-        f"rows are committed {early / 1000:.3g} s after they are made and read after {late / 1000:.3g} s: "
-        f"{lost / 1000:.3g} s are lost after the commit", change,
-        f"rows show up to {lost / 1000:.3g} s earlier; a shorter checkpoint interval would not do that", (),
+        f"rows are committed {brief(early / 1000)} s after they are made and read after {brief(late / 1000)} s: "
+        f"{brief(lost / 1000)} s are lost after the commit", change,
+        f"rows show up to {brief(lost / 1000)} s earlier; a shorter checkpoint interval would not do that", (),
     )  # fmt: skip
 
 
@@ -94,12 +95,12 @@ def _waiting(case: Case, pace: float, reader: Reader, waits: Waits) -> Iterator[
         case, "supported" if chosen else "consistent with", {"class": reader, "option": option},
         {"commit_interval_ms": pace, "wait_p50_ms": spread.p50, "wait_p99_ms": spread.p99, "wait_max_ms": spread.most,
          "files": spread.count, "waiting_now": waits.waiting, "slo_ms": case.slo_ms},
-        f"{kind} readers see rows {spread.p50 / 1000:.3g} s after their commit "
-        f"(median; 99 %: {spread.p99 / 1000:.3g} s), when {waits.until} has taken them up, while commits come every "
-        f"{pace / 1000:.3g} s",
+        f"{kind} readers see rows {brief(spread.p50 / 1000)} s after their commit "
+        f"(median; 99 %: {brief(spread.p99 / 1000)} s), when {waits.until} has taken them up, while commits come every "
+        f"{brief(pace / 1000)} s",
         change,
-        f"rows show within {pace / 1000:.3g} s instead of {(pace + spread.p50) / 1000:.3g} s; what a reader gains, "
-        "commits pay in compaction",
+        f"rows show within {brief(pace / 1000)} s instead of {brief((pace + spread.p50) / 1000)} s; what a reader "
+        "gains, commits pay in compaction",
         waits.snapshots,
     )  # fmt: skip
 
@@ -124,12 +125,12 @@ def _discovery(case: Case, pace: float) -> Iterator[Finding]:
         case, "supported" if reads else "consistent with", {"class": "stream", "option": option},
         {"commit_interval_ms": pace, "discovery_interval_ms": look, "snapshot_delay_ms": delay, "consumers": reads,
          "slo_ms": case.slo_ms},
-        f"streaming readers see a commit up to {pause / 1000:.3g} s later ('{option}'), while commits come every "
-        f"{pace / 1000:.3g} s",
+        f"streaming readers see a commit up to {brief(pause / 1000)} s later ('{option}'), while commits come every "
+        f"{brief(pace / 1000)} s",
         (f"ALTER TABLE ... SET ('{option}' = '{max(round(pace / 2000), 1)} s')" if option == _ASKED
          else f"ALTER TABLE ... RESET ('{_DELAY}')",),
-        f"a change is read {pause / 2000:.3g} s after its commit on average now, and {min(pause, pace) / 4000:.3g} s "
-        "then",
+        f"a change is read {brief(pause / 2000)} s after its commit on average now, and "
+        f"{brief(min(pause, pace) / 4000)} s then",
         (),
     )  # fmt: skip
 

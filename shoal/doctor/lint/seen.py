@@ -14,7 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from shoal.doctor.sample import CHANGELOG, FLUSH
+from shoal.doctor.window import CHANGELOG, FLUSH
 
 if TYPE_CHECKING:
     import pyarrow as pa

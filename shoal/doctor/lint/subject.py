@@ -11,7 +11,7 @@ premise; `has` and `value` speak of what was written, right or wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -159,9 +159,6 @@ class Subject:
     def on_objects(self) -> bool:
         """Whether the table lies in an object store, whose folders are prefixes."""
         return (self.around.store or "") in OBJECT_STORES
-
-    def with_seen(self, seen: Seen | None) -> Subject:
-        return replace(self, seen=seen)
 
     def own(self, *keys: str) -> Iterator[Setting]:
         """Those of the options that are set."""

@@ -15,7 +15,6 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
-from shoal.errors import near
 from shoal.option_table import all_options
 
 
@@ -87,11 +86,6 @@ def removed(key: str) -> Removed | None:
         "rocksdb": "leave it out: lookups keep sorted files of their own, see 'lookup.cache-max-disk-size'",
     }.get(family, "leave it out")
     return Removed(key, row["first"], row["last"], instead)
-
-
-def removed_keys() -> Sequence[str]:
-    """Every key that older releases had."""
-    return list(_facts()["removed"])
 
 
 # ---- keys that belong elsewhere
@@ -252,8 +246,3 @@ def metrics() -> Sequence[str]:
 def classes() -> Sequence[str]:
     """Classes that stand in logs and thread dumps."""
     return list(_facts()["classes"])
-
-
-def near_metric(name: str) -> str | None:
-    """A hint for a metric that does not exist."""
-    return METRIC_WORDS.get(name) or near(name, [*metrics(), *METRICS_OF_FLINK])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,7 @@ from shoal.doctor.finding import Finding
 from shoal.doctor.lint.rules import all_rules, lint
 from shoal.doctor.lint.seen import Seen
 from shoal.doctor.lint.subject import Around, Subject, settings_of
-from shoal.doctor.sample import Count
-from shoal.doctor.window import Holder, IndexFacts, SnapshotFacts, Stock, Window, flow_fields, state_fields
+from shoal.doctor.window import Count, Holder, IndexFacts, SnapshotFacts, Stock, Window, flow_fields, state_fields
 
 MB = 1 << 20
 assert COLUMNS
@@ -185,7 +185,7 @@ def test_a_dedicated_compactor_quiets_what_options_alone_would_say():
     table = schema(**pairs(quiet))
     subject = Subject("table", "t", settings_of(pairs(quiet)), table)
     assert {f.id for f in lint(subject) if f.severity != "info"} == {"L-20", "L-22", "L-60"}
-    assert [f for f in lint(subject.with_seen(Seen(DEDICATED))) if f.severity != "info"] == []
+    assert [f for f in lint(replace(subject, seen=Seen(DEDICATED))) if f.severity != "info"] == []
 
 
 def test_the_interval_is_counted_on_checkpoints_not_on_snapshots():
