@@ -306,30 +306,36 @@ _MANY = 150_000
 _TOGETHER = 4 << 20
 
 
+# Chunks of fewer entries than this are put together first: on them Arrow's calls cost more than what they do.
+_SMALL_CHUNK = 1_000
+
+
 def live_entries(tables: Sequence[pa.RecordBatch], may_delete: bool = True) -> pa.Table:
     """ADD entries that no DELETE cancels, whatever the order of the manifests."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table = pa.Table.from_batches(tables, schema=manifest.entry_schema())
+    if 1 < len(tables) and table.num_rows < _SMALL_CHUNK * len(tables):
+        table = table.combine_chunks()
     if not may_delete:
         return table
-    deletes = table.filter(pc.equal(table.column("kind"), DELETE))
-    if not deletes.num_rows:
+    is_delete = pc.equal(table.column("kind"), DELETE)
+    deletes = pc.indices_nonzero(is_delete)
+    if not len(deletes):
         return table
-    adds = table.filter(pc.not_equal(table.column("kind"), DELETE))
-    suspects = pc.is_in(adds.column("file_name"), deletes.column("file_name").combine_chunks())
-    dead = set(_identities(deletes))
+    identity = table.select(_IDENTITY)
+    cancelled = identity.take(deletes)
     # only names that occur in a DELETE are compared in full: an upgrade repeats a name at another level
-    rows = pc.indices_nonzero(suspects)
-    gone = [i for i, identity in zip(rows.to_pylist(), _identities(adds.take(rows))) if identity in dead]
-    if not gone:
-        return adds
-    import numpy as np
-
-    keep = np.ones(adds.num_rows, bool)
-    keep[gone] = False
-    return adds.filter(pa.array(keep))
+    named = pc.is_in(identity.column("file_name"), cancelled.column("file_name").combine_chunks())
+    suspects = pc.indices_nonzero(pc.and_not(named, is_delete))
+    dead = set(_identities(cancelled))
+    gone = [identity in dead for identity in _identities(identity.take(suspects))]
+    keep = np.ones(table.num_rows, bool)
+    keep[deletes.to_numpy()] = False
+    keep[suspects.to_numpy()[gone]] = False
+    return table.filter(pa.array(keep))
 
 
 _IDENTITY = ("partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
