@@ -317,7 +317,7 @@ def live_entries(tables: Sequence[pa.RecordBatch], may_delete: bool = True) -> p
     import pyarrow.compute as pc
 
     table = pa.Table.from_batches(tables, schema=manifest.entry_schema())
-    if 1 < len(tables) and table.num_rows < _SMALL_CHUNK * len(tables):
+    if len(tables) > 1 and table.num_rows < _SMALL_CHUNK * len(tables):
         table = table.combine_chunks()
     if not may_delete:
         return table

@@ -124,7 +124,7 @@ def honest(built: MemoryStore, commits: int, now: int = NOW) -> frozenset[str]:
     return frozenset(roots(store))
 
 
-def check(store: MemoryStore, before: dict[str, set[str]], allowed: Set[str], told: object) -> None:
+def check(store: MemoryStore, before: dict[str, frozenset[str]], allowed: Set[str], told: object) -> None:
     """What is named is whole, and nothing is gone that had to stay."""
     there = set(files(store))
     for name, wanted in needed_of(store).items():

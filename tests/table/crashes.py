@@ -16,6 +16,7 @@ from shoal.store.memory import MemoryStore
 from shoal.table.branches import unfinished
 from shoal.table.refs import branch, branch_names, tags
 from shoal.table.table import Table
+from tests.table.answers import Asked, once_for_equal_stores
 
 NOW = 1_700_000_000_000
 View = dict[str, object]
@@ -46,13 +47,23 @@ def rows(table: Table) -> list[tuple[object, ...]]:
 def view(store: MemoryStore) -> View:
     """What a reader finds: newest rows, tags with their rows, whole branches with their rows."""
     table = open_table(store)
-    out: View = {"main": rows(table)}
-    for t in tags(table.metadata):
-        out[f"tag {t.name}"] = (t.snapshot.id, sorted(map(str, table.scan(tag=t.name).to_arrow().to_pylist())))
-    for name in branch_names(table.store):
-        if not unfinished(table.store, name):
-            out[f"branch {name}"] = rows(branch(table, name))
-    return out
+    out: View = {"main": _newest(store)}
+    out |= {f"tag {t.name}": _tagged(store, t.name) for t in tags(table.metadata)}
+    names = [n for n in branch_names(table.store) if not unfinished(table.store, n)]
+    return out | {f"branch {name}": _newest(store, name) for name in names}
+
+
+@once_for_equal_stores
+def _newest(store: Asked, of: str = "") -> list[tuple[object, ...]]:
+    table = open_table(store)
+    return rows(branch(table, of) if of else table)
+
+
+@once_for_equal_stores
+def _tagged(store: Asked, name: str) -> tuple[int, list[str]]:
+    table = open_table(store)
+    (snapshot,) = [t.snapshot.id for t in tags(table.metadata) if t.name == name]
+    return snapshot, sorted(map(str, table.scan(tag=name).to_arrow().to_pylist()))
 
 
 def cut_off(

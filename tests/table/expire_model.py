@@ -18,6 +18,7 @@ from shoal.store.prefix import PrefixStore
 from shoal.table import history, refs
 from shoal.table.metadata import Metadata
 from shoal.table.table import Table
+from tests.table.answers import Asked, once_for_equal_stores
 
 SCHEMA = pa.schema([("dt", pa.string()), ("k", pa.int32()), ("v", pa.int64())])
 NAMES = random.Random(11)
@@ -115,18 +116,19 @@ def roots(store: Store) -> dict[str, Snapshot]:
     return out
 
 
-def needed_of(store: Store) -> dict[str, set[str]]:
+def needed_of(store: MemoryStore) -> dict[str, frozenset[str]]:
     """By root (snapshot, tag, of main and branch) the files it cannot do without."""
+    return {name: _needed(store, root) for name, root in roots(store).items()}
+
+
+@once_for_equal_stores
+def _needed(store: Asked, root: Snapshot) -> frozenset[str]:
+    return frozenset(needed(store, root))  # type: ignore[arg-type]
+
+
+def needed(store: Store, root: Snapshot, changelog: bool = False) -> Iterator[str]:
+    """Files without which the snapshot cannot be read, and with `changelog` those of its changes."""
     table = lake(store).table("d.t")
-    return {name: {*needed(store, root, table=table)} for name, root in roots(store).items()}
-
-
-def needed(store: Store, root: Snapshot, changelog: bool = False, table: Table | None = None) -> Iterator[str]:
-    """Files without which the snapshot cannot be read, and with `changelog` those of its changes.
-
-    `table` may have read metadata of the store before.
-    """
-    table = table or lake(store).table("d.t")
     meta = table.metadata
     if changelog:
         metas = meta.changelog(root)
@@ -142,13 +144,17 @@ def needed(store: Store, root: Snapshot, changelog: bool = False, table: Table |
         yield f"d.db/t/{table.bucket_folder(p, b)}{n}"
 
 
-def rows(store: Store) -> dict[str, list[str]]:
+def rows(store: MemoryStore) -> dict[str, list[str]]:
     """What each snapshot, tag and branch reads as."""
     out = {}
     for at in ("d.t", "d.t$branch_b"):
         table = lake(store).table(at)
-        looks: dict[str, dict[str, object]] = {f"{at} {i}": {"snapshot": i} for i in table.metadata.snapshot_ids()}
-        looks |= {f"{at} {n}": {"tag": n} for n in refs.tag_names(table.metadata)}
-        for what, when in looks.items():
-            out[what] = sorted(map(repr, table.scan(**when).to_arrow().to_pylist()))  # type: ignore[arg-type]
+        out |= {f"{at} {i}": rows_at(store, at, snapshot=i) for i in table.metadata.snapshot_ids()}
+        out |= {f"{at} {n}": rows_at(store, at, tag=n) for n in refs.tag_names(table.metadata)}
     return out
+
+
+@once_for_equal_stores
+def rows_at(store: Asked, at: str, **when: object) -> list[str]:
+    """The rows of a snapshot or tag of main or the branch."""
+    return sorted(map(repr, lake(store).table(at).scan(**when).to_arrow().to_pylist()))  # type: ignore[arg-type]
