@@ -22,7 +22,7 @@ from shoal.lsm.curves import HILBERT, ORDER, Curve, measured
 from shoal.lsm.keys import Array, column_words, stable_order
 from shoal.lsm.merge import Open, Rules, RunInput, order_runs
 from shoal.lsm.picking import picked, picked_across
-from shoal.lsm.spill import Kept, Shelf, held
+from shoal.lsm.spill import Kept, Shelf
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,9 +39,12 @@ PASSES = 3
 # Rows sorted at once take this part of the budget: their keys and the sorted copy lie beside them.
 _SHARE = 0.2
 _MOST = 1 << 30
+# A merge is given that part of the budget: it counts what it has loaded, and beside that lie a copy in order, what was
+# read back from disk, and what the writer of a file holds.
+_MERGE_PARTS = 2
 # Rows of a batch that is put aside; a merge holds one batch of each run.
 _SPILLED_ROWS = (64, 8_192)
-_SPILLED_SHARE = 0.1 / 50
+_SPILLED_SHARE = 0.1 / 50 / _MERGE_PARTS
 _ROWS = 65_536
 _SORTABLE = (
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME", "TIMESTAMP",
@@ -108,11 +111,11 @@ def sorted_rows(
             yield from (b.drop_columns([KEY]) for b in _sorted(waiting, order, curve, count, budget, _ROWS))
             return
         if waiting:
-            # what came last stays in memory
-            runs.append(held(_sorted(waiting, order, curve, count, budget)))
+            # put aside too: in memory it would lie beside the merge all the time
+            runs.append(shelf.put(_sorted(waiting, order, curve, count, budget)))
             waiting = []
         inputs = [RunInput(_told(k.open, again), k.bytes / max(1, k.rows), (i, i), k.rows) for i, k in enumerate(runs)]
-        for batch in order_runs(inputs, Rules((KEY,)), budget):
+        for batch in order_runs(inputs, Rules((KEY,)), budget.share(_MERGE_PARTS)):
             yield batch.drop_columns([KEY])
     finally:
         shelf.close()
