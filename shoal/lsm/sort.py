@@ -36,8 +36,11 @@ Read = Callable[[Sequence[str] | None], "Iterator[pa.RecordBatch]"]
 PASSES = 3
 """How often a row is handled: read, read back from disk, given out."""
 
-# Rows sorted at once take this part of the budget: their keys and the sorted copy lie beside them.
-_SHARE = 0.2
+# Rows sorted at once take this part of the budget with what sorting lays beside them: the columns of the order again as
+# parts of a key, as key and as words, and for every row its number, its place and its rank.
+_SHARE = 0.3
+_KEY_COPIES = 3
+_PLACE_BYTES = 100
 _MOST = 1 << 30
 # A merge is given that part of the budget: it counts what it has loaded, and beside that lie a copy in order, what was
 # read back from disk, and what the writer of a file holds.
@@ -99,8 +102,10 @@ def sorted_rows(
             if not batch.num_rows:
                 continue
             waiting.append(batch)
-            size += batch.nbytes
-            budget.reserve(batch.nbytes)
+            here = batch.nbytes + _KEY_COPIES * batch.select(list(order.columns)).nbytes
+            here += _PLACE_BYTES * batch.num_rows
+            size += here
+            budget.reserve(here)
             if size >= limit:
                 budget.release(size)
                 runs.append(shelf.put(_sorted(waiting, order, curve, count, budget)))

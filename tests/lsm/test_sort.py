@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -219,6 +220,19 @@ def test_a_sort_copies_its_rows_a_few_times_however_many_batches_it_makes() -> N
         rows = sum(b.num_rows for b in sorted_rows(read_of(table), SortOrder(ORDER, ("n",)), budget))
         assert rows == 20_000
         assert pool.total_bytes_allocated() - before < 12 * table.nbytes
+
+
+def test_keys_and_places_of_narrow_rows_count_too() -> None:
+    rng, count = np.random.default_rng(1), 30_000
+    table = pa.table({"n": rng.integers(0, 1 << 40, count), "a": rng.integers(0, 9, count)})
+    order, budget = SortOrder(ORDER, ("n", "a")), Budget(2 << 20)
+    list(sorted_rows(read_of(table.slice(0, 3_000)), order, Budget(1 << 16)))  # what is imported or set once
+    tracemalloc.start()  # sees what numpy holds: words and places, not the rows
+    try:
+        assert sum(b.num_rows for b in sorted_rows(read_of(table), order, budget)) == count
+        assert tracemalloc.get_traced_memory()[1] < budget.total
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.randoms())
