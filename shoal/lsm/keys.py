@@ -8,6 +8,7 @@ strings and binaries by unsigned bytes, doubles in Java's total order). Invarian
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,6 +117,103 @@ def _fixed_words(column: pa.Array, width: int) -> list[Array]:
         # the last eight bytes, without those that the word before holds
         words.append(at(width - 8) << U64(64 - 8 * rest))
     return words
+
+
+@dataclass(frozen=True, slots=True)
+class KeyShape:
+    """How keys lie in words, so that other ones can be laid down alike. One entry for each key column.
+
+    `counts`: the words of a text or of bytes, None for other columns, whose words are always alike; `lengths`: the
+    bytes of all its values, None where they differ and a word more tells them.
+    """
+
+    counts: tuple[int | None, ...]
+    lengths: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, columns: Sequence[pa.Array]) -> KeyShape | None:
+        """Of the words that `column_words` gives; None where a value is so long that they only rank it."""
+        counts: list[int | None] = []
+        lengths: list[int | None] = []
+        for c in columns:
+            if not _is_bytes(c.type):
+                counts.append(None)
+                lengths.append(None)
+                continue
+            sizes = np.diff(byte_buffers(c)[0])
+            longest = int(sizes.max()) if len(sizes) else 0
+            if longest > _WIDE:
+                return None
+            counts.append(max(1, (longest + 7) // 8))
+            lengths.append(longest if len(sizes) and int(sizes.min()) == longest else None)
+        return cls(tuple(counts), tuple(lengths))
+
+    def words(self, columns: Sequence[pa.Array]) -> tuple[list[Array], Array | None]:
+        """Words of these keys, and which keys the shape can hold (None: all); the words of others are of no meaning."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        out: list[Array] = []
+        fits: Array | None = None
+        for c, count, length in zip(columns, self.counts, self.lengths):
+            if count is None:
+                out += column_words(c)
+                continue
+            sizes = np.diff(byte_buffers(c)[0])
+            here = sizes <= 8 * count if length is None else sizes == length
+            if not here.all():
+                fits = here if fits is None else fits & here
+                c = pc.if_else(pa.array(here), c, pa.scalar(b"").cast(c.type))
+                sizes = np.where(here, sizes, 0)
+            padded, _ = padded_bytes(c, 8 * count)
+            words = np.ascontiguousarray(padded).view(">u8")
+            out += [words[:, i].astype(U64) for i in range(count)]
+            if length is None:
+                out.append(sizes.astype(U64))
+        return out, fits
+
+
+def less(a: Sequence[Array], b: Sequence[Array]) -> Array:
+    """Row by row, whether the words of `a` come before those of `b`."""
+    out: Array = a[-1] < b[-1]
+    for x, y in zip(reversed(a[:-1]), reversed(b[:-1])):
+        out &= x == y
+        out |= x < y
+    return out
+
+
+def rows_of(words: Sequence[Array], wanted: Sequence[Array]) -> tuple[Array, Array]:
+    """(row, there): for each wanted key the one row, of some in ascending order, that can hold it, and whether it does.
+
+    Most keys are told by their first word. The others halve their stretch of equal first words together.
+    """
+    here, n = words[0], len(words[0])
+    row: Array = np.searchsorted(here, wanted[0])
+    row[row == n] = 0
+    there = here[row] == wanted[0]
+    if len(words) == 1:
+        return row, there
+    after = row + 1
+    after[after == n] = 0
+    several = np.flatnonzero(there & (here[after] == wanted[0]))
+    if len(several):
+        low, rest = row[several], [w[several] for w in wanted[1:]]
+        high = np.searchsorted(here, wanted[0][several], "right")
+        for _ in range(int((high - low).max()).bit_length()):
+            middle = (low + high) >> 1
+            before = less([w[np.minimum(middle, n - 1)] for w in words[1:]], rest) & (middle < high)
+            low, high = np.where(before, middle + 1, low), np.where(before, high, middle)
+        row[several] = np.minimum(low, n - 1)
+        there[several] = here[row[several]] == wanted[0][several]  # past the stretch the first word is another one
+    for mine, theirs in zip(words[1:], wanted[1:]):
+        there &= mine[row] == theirs
+    return row, there
+
+
+def _is_bytes(t: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(t) or pa.types.is_binary(t))
 
 
 def _rank(column: pa.Array) -> Array:

@@ -3,9 +3,10 @@
 
 A compaction that makes a changelog asks the files above its output level for the old rows of its keys, at every
 checkpoint, and those files seldom change. So each is laid down uncompressed in a file without a name that is mapped
-into memory: a question touches only the pages of the keys it is about. Agrees with: LookupLevels, LookupFile (2.0.0),
-which keep sorted stores of their own. Invariant: rows keep their position in the data file; nothing stays behind on
-disk when the process ends; what is kept stays below `max_bytes`, the files least recently asked go first.
+into memory, and the words of its keys in another one: a question halves its way through these, touching only the pages
+of the keys it is about. Agrees with: LookupLevels, LookupFile (2.0.0), which keep sorted stores of their own.
+Invariant: rows keep their position in the data file; nothing stays behind on disk when the process ends; what is kept
+stays below `max_bytes`, the files least recently asked go first.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.errors import StorageFailed
 from shoal.format.hashing import row_hashes
 from shoal.format.types import DataType
-from shoal.lsm.keys import Array, column_words, integers
+from shoal.lsm.keys import Array, KeyShape, column_words, integers, less, rows_of
 from shoal.lsm.merge import comparable
 from shoal.lsm.picking import picked
 
@@ -40,6 +41,7 @@ class Probes:
         self.keys = keys
         self.types = types
         self._hashes: Array | None = None
+        self._words: dict[KeyShape, tuple[list[Array], Array | None]] = {}
 
     def __len__(self) -> int:
         return int(self.keys.num_rows)
@@ -69,33 +71,49 @@ class Probes:
             self._hashes = row_hashes(self.keys.columns, self.types)
         return self._hashes
 
+    def words(self, shape: KeyShape) -> tuple[list[Array], Array | None]:
+        """The keys as words of this shape, and which of them it can hold; None when all."""
+        found = self._words.get(shape)
+        if found is None:
+            found = self._words[shape] = shape.words(self.keys.columns)
+        return found
+
 
 def _key_at(keys: pa.RecordBatch, i: int) -> _Key:
     return tuple(comparable(c, i) for c in keys.columns)
 
 
 class _Segment:
-    """A stretch of a file's rows, and the way from a key to its row."""
+    """A stretch of a file's rows, and the way from a key to its row.
 
-    def __init__(self, rows: pa.RecordBatch, keys: Sequence[str], start: int) -> None:
+    `words` are those of its keys, ascending. Without them (long or unordered keys) a key is found by its hash.
+    """
+
+    def __init__(self, rows: pa.RecordBatch, keys: Sequence[str], start: int, words: _Words | None) -> None:
         self.rows = rows
         self.start = start
         self._keys = rows.select(list(keys))
-        self.least, self.greatest = _key_at(self._keys, 0), _key_at(self._keys, rows.num_rows - 1)
+        self.least = _key_at(self._keys, 0)
+        self._words = words
         self._index: tuple[Array, Array] | None = None
 
     def find(self, probes: Probes, low: int, high: int) -> tuple[Array, Array]:
         """(places of the keys from `low` to `high` that are here, their rows in this stretch)."""
-        if self._keys.num_columns == 1:
-            here = integers(self._keys.column(0))
-            if here is not None:
-                wanted = integers(probes.keys.column(0).slice(low, high - low))
-                assert wanted is not None
-                at = np.searchsorted(here, wanted)
-                at[at == len(here)] = 0
-                hit = np.flatnonzero(here[at] == wanted)
-                return hit + low, at[hit]
-        return self._by_hash(probes, low, high)
+        here = integers(self._keys.column(0)) if self._keys.num_columns == 1 else None
+        if here is not None:
+            wanted = integers(probes.keys.column(0).slice(low, high - low))
+            assert wanted is not None
+            at = np.searchsorted(here, wanted)
+            at[at == len(here)] = 0
+            hit = np.flatnonzero(here[at] == wanted)
+            return hit + low, at[hit]
+        if self._words is None:
+            return self._by_hash(probes, low, high)
+        words, fits = probes.words(self._words.shape)
+        mine, asked = self._words.words, [w[low:high] for w in words]
+        row, there = rows_of(mine, asked)
+        hit = np.flatnonzero(there if fits is None else there & fits[low:high])
+        return hit + low, row[hit]
 
     def _by_hash(self, probes: Probes, low: int, high: int) -> tuple[Array, Array]:
         if self._index is None:
@@ -127,6 +145,52 @@ def _equal_keys(a: pa.Array, left: Array, b: pa.Array, right: Array) -> Array:
     return same
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The keys of a stretch as words, each ascending in the order of all of them."""
+
+    shape: KeyShape
+    words: list[Array]
+
+
+class _WordFile:
+    """Words of the keys of one stretch after the other, in a file without a name."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._stretches: list[tuple[KeyShape, int, int] | None] = []
+
+    def add(self, keys: pa.RecordBatch) -> None:
+        """Nothing is kept of whole numbers, which are searched where they lie, nor of what words cannot find."""
+        shape = None
+        if keys.num_columns > 1 or integers(keys.column(0)) is None:
+            shape = KeyShape.of(keys.columns)
+        words = [] if shape is None else [w for c in keys.columns for w in column_words(c)]
+        if shape is None or not less([w[:-1] for w in words], [w[1:] for w in words]).all():
+            self._stretches.append(None)
+            return
+        for w in words:
+            self._file.write(np.ascontiguousarray(w).data)
+        self._stretches.append((shape, len(words), keys.num_rows))
+
+    def mapped(self) -> tuple[int, list[_Words | None]]:
+        """Bytes of the file, and what it holds of each stretch."""
+        self._file.flush()
+        size = self._file.tell()
+        data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        out: list[_Words | None] = []
+        at = 0
+        for stretch in self._stretches:
+            if stretch is None:
+                out.append(None)
+                continue
+            shape, count, rows = stretch
+            table = np.frombuffer(data, np.uint64, count * rows, at).reshape(count, rows)
+            at += table.nbytes
+            out.append(_Words(shape, list(table)))
+        return size, out
+
+
 class LookupFile:
     """The rows of one data file on local disk."""
 
@@ -135,6 +199,8 @@ class LookupFile:
         import pyarrow.ipc as ipc
 
         file = tempfile.TemporaryFile(prefix="shoal-lookup-", dir=folder)  # noqa: SIM115 - the mapping outlives it
+        beside = tempfile.TemporaryFile(prefix="shoal-lookup-keys-", dir=folder)  # noqa: SIM115 - likewise
+        words = _WordFile(beside)
         writer: Any = None
         try:
             for batch in batches:
@@ -142,18 +208,22 @@ class LookupFile:
                     writer = ipc.new_file(pa.PythonFile(file, "w"), batch.schema)
                 if batch.num_rows:
                     writer.write_batch(batch)
+                    words.add(batch.select(list(keys)))
             if writer is not None:
                 writer.close()
             file.flush()
-            self.bytes = file.tell()
+            size, stretches = words.mapped()
+            self.bytes = file.tell() + size
+            self.columns: tuple[str, ...] = ()
             self._segments: list[_Segment] = []
-            if writer is not None and self.bytes:
+            if writer is not None and file.tell():
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 reader = ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
+                self.columns = tuple(reader.schema.names)
                 start = 0
                 for i in range(reader.num_record_batches):
                     rows = reader.get_batch(i)
-                    self._segments.append(_Segment(rows, keys, start))
+                    self._segments.append(_Segment(rows, keys, start, stretches[i]))
                     start += rows.num_rows
         except OSError as err:
             raise StorageFailed(
@@ -162,16 +232,20 @@ class LookupFile:
             ) from err
         finally:
             file.close()
+            beside.close()
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows as they lie, `rows` at most at a time; nothing is copied."""
+        for s in self._segments:
+            for at in range(0, s.rows.num_rows, rows):
+                yield s.rows.slice(at, rows)
 
     def find(self, probes: Probes, low: int, high: int) -> Hits:
         """Where the keys from `low` to `high` are in the file."""
         parts: list[tuple[_Segment, Array, Array]] = []
         at = low
-        for s in self._segments:
-            at = probes.before(s.least, at)
-            if at >= high:
-                break
-            end = min(high, probes.upto(s.greatest, at))
+        for s, after in zip(self._segments, [*self._segments[1:], None]):
+            end = high if after is None else min(high, probes.before(after.least, at))
             if end > at:
                 places, rows = s.find(probes, at, end)
                 if len(places):
@@ -228,12 +302,18 @@ class LookupFiles:
         self._files: OrderedDict[str, LookupFile] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, name: str, make: Callable[[], LookupFile]) -> LookupFile:
+    def there(self, name: str) -> LookupFile | None:
+        """The file, where it has been made."""
         with self._lock:
             found = self._files.get(name)
             if found is not None:
                 self._files.move_to_end(name)
-                return found
+            return found
+
+    def get(self, name: str, make: Callable[[], LookupFile]) -> LookupFile:
+        found = self.there(name)
+        if found is not None:
+            return found
         made = make()
         with self._lock:
             if name not in self._files:

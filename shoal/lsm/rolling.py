@@ -48,7 +48,7 @@ class RecentFiles:
 
     def put(self, file_name: str, rows: list[pa.RecordBatch]) -> None:
         size = sum(b.nbytes for b in rows)
-        if size > self._max // 16:
+        if size > self._max // 4:
             return
         with self._lock:
             self._files[file_name] = rows, size

@@ -215,10 +215,10 @@ class _Rewriter:
             self._writers.append(told)
         for section in group:
             runs = [self._run(files, run) for run in section]
-            fold = self._fold(runs, drop_deletes)
+            fold = self._fold(runs, drop_deletes, keep)
             blocks: Iterator[Merged] = merge_blocks(runs, table.rules, fold, budget)
             for block in blocks:
-                if writer is not None:
+                if writer is not None and block.rows is not None:
                     writer.write(block.rows)
                 if told is not None and block.changelog is not None:
                     told.write(block.changelog)
@@ -229,7 +229,7 @@ class _Rewriter:
         if told is not None:
             self._changelog += told.close()
 
-    def _fold(self, runs: Sequence[RunInput], drop_deletes: bool) -> _Fold:
+    def _fold(self, runs: Sequence[RunInput], drop_deletes: bool, keep: bool) -> _Fold:
         rules, names = self._at.table.rules, self._at.table.schema.names
         sequenced = needs_sequence([r.sequences for r in runs], rules)
         columns = tuple(names)
@@ -238,7 +238,7 @@ class _Rewriter:
             return FullFold(rules, columns, self._policy.num_levels - 1, self._changes, sequenced)
         if self._at.table.options.merge_engine == "first-row":
             return FirstRowFold(rules, columns, self._old_rows, self._changes, sequenced)
-        return LookupFold(rules, columns, self._old_rows, self._changes, sequenced, drop_deletes)
+        return LookupFold(rules, columns, self._old_rows, self._changes, sequenced, drop_deletes, keep)
 
     @cached_property
     def _changes(self) -> Changes | None:
@@ -276,6 +276,7 @@ class _Rewriter:
             at.bucket,
             fields,
             recent=at.spec.recent,
+            laid_down=at.table.lookup_files,
             deletions=self._vectors,
             meter=at.meter,
         )

@@ -88,7 +88,7 @@ class OldRows:
             left = left[~hit]
         if not places:
             return Found(np.zeros(0, np.int64), None)
-        return Found(np.sort(np.concatenate(places)), pa.concat_tables(rows) if rows else None)
+        return Found(np.concatenate(places), pa.concat_tables(rows) if rows else None)
 
     def _in_run(self, run: Run, probes: Probes) -> Iterator[tuple[Array, pa.Table | None]]:
         """What the files of a level hold of the keys."""

@@ -8,7 +8,7 @@ holds one file open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.format.deletion_vectors import DeletionVector
+    from shoal.lsm.lookup import LookupFiles
     from shoal.lsm.rolling import RecentFiles
     from shoal.table.file_pruning import FilePruning
     from shoal.table.progress import Meter
@@ -57,6 +58,7 @@ class BucketFiles:
         fields: Sequence[Field],
         *,
         recent: RecentFiles | None = None,
+        laid_down: LookupFiles | None = None,
         deletions: Mapping[str, Deletion | DeletionVector] | None = None,
         pruning: FilePruning | None = None,
         meter: Meter | None = None,
@@ -68,6 +70,7 @@ class BucketFiles:
         # columns that follow from a row's place where the file does not store them
         self._tracked = not table.primary_key and any(f in TRACKED for f in fields)
         self._recent = recent
+        self._laid_down = laid_down
         self._deletions: Mapping[str, Deletion | DeletionVector] = deletions or {}
         self._pruning = pruning
         self._meter = meter
@@ -108,7 +111,7 @@ class BucketFiles:
         """
         most = rows
         for f in files:
-            here = self._recent.get(f.file_name) if self._recent else None
+            here = self._decoded(f, most or BATCH_ROWS)
             if here is None and self._pruning is not None and self._pruning.skips(self._partition, self._bucket, f):
                 continue
             deletion = self._deletions.get(f.file_name)
@@ -129,6 +132,16 @@ class BucketFiles:
                 batch = fill(batch, f, start) if self._tracked else batch
                 batch = _stamp(batch, f.min_sequence) if stamped else batch
                 yield batch if vector is None else kept(batch, vector.keep(start, batch.num_rows))
+
+    def _decoded(self, file: DataFile, rows: int) -> Iterable[pa.RecordBatch] | None:
+        """The rows of a file that need not be decoded: this process wrote it lately, or laid it down for lookups."""
+        recent = self._recent.get(file.file_name) if self._recent else None
+        if recent is not None or self._laid_down is None:
+            return recent
+        laid = self._laid_down.there(file.file_name)
+        if laid is None or not {f.name for f in self._fields if f is not LEVEL} <= set(laid.columns):
+            return None
+        return laid.batches(rows)
 
     def _fitting(self, reader: DataReader, file: DataFile) -> int:
         """Rows of a batch whose width follows the memory."""
@@ -173,8 +186,8 @@ class BucketFiles:
             ) from err
         return decode_vector(data, path, deletion.length)
 
-    def _remembered(self, file: DataFile, batches: Sequence[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Rows of a file that this process wrote, each batch with the position of its first row."""
+    def _remembered(self, file: DataFile, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Rows of a file as they were decoded before, each batch with the position of its first row."""
         import pyarrow as pa
 
         schema = pa.schema([arrow_field(f) for f in self._fields])
