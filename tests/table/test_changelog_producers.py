@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -103,6 +103,41 @@ def test_every_checkpoint_tells_what_it_changed(name: str) -> None:
         assert [c for s in done.snapshots for c in told(table, s)] == expected, f"checkpoint {i}"
         assert rows_of(table) == model
     w.close()
+
+
+SHAPES: dict[str, tuple[list[pa.DataType], Callable[[int], tuple[Any, ...]]]] = {
+    "a text": ([pa.string()], lambda i: ("ab"[i % 2] * (i // 2),)),
+    "a long text": ([pa.string()], lambda i: ("a long way/" * 30 + str(i),)),
+    "texts that begin alike, and a number": ([pa.string(), pa.int32()], lambda i: (f"customer-{i % 9}", i // 9)),
+}
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_are_looked_up_by_keys_of_every_shape(shape: str, vectors: str) -> None:
+    types, key = SHAPES[shape]
+    names = [f"k{i}" for i in range(len(types))]
+    schema = pa.schema([*(pa.field(n, t, False) for n, t in zip(names, types)), ("v", pa.int64())])
+    lake = Lake(MemoryStore(), clock=ManualClock(), scheduler=ManualScheduler, rng=random.Random(3))
+    options = {"bucket": "1", "changelog-producer": "lookup", "deletion-vectors.enabled": vectors}
+    table = lake.create_table("d.t", schema, primary_key=names, options=options)
+    rng, model = random.Random(5), dict[tuple[Any, ...], int]()
+    with table.write("w") as w:
+        for i in range(1, 9):
+            rows = {key(k): rng.randrange(10**6) for k in rng.sample(range(90), 30)}
+            arrays = [pa.array(c, f.type) for c, f in zip(zip(*((*k, v) for k, v in rows.items())), schema)]
+            w.upsert(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            done = w.commit(checkpoint=i)
+            expected: list[tuple[Any, ...]] = []
+            for k in sorted(rows):
+                old = model.get(k)
+                expected += [("+I", *k, rows[k])] if old is None else [("-U", *k, old), ("+U", *k, rows[k])]
+            model |= rows
+            scans = [table.changes(s - 1, s, mode="changelog").to_arrow() for s in done.snapshots]
+            columns = ["_VALUE_KIND", *schema.names]
+            found = [tuple(r[c] for c in columns) for t in scans for r in t.to_pylist()]
+            assert [(KINDS[kind], *row) for kind, *row in found] == expected, f"checkpoint {i}"
+    assert {tuple(r[n] for n in names): r["v"] for r in table.scan().to_arrow().to_pylist()} == model
 
 
 def test_full_compactions_come_every_so_many_commits_and_tell_all_since_the_last() -> None:
