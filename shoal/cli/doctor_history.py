@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 from argparse import Namespace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shoal.cli.output import BOLD, note, paint, show_json, show_pairs, show_table
+from shoal.cli.output import BOLD, paint, show_json, show_pairs, show_table
 from shoal.cli.parser import Command, Parser, number_of, table_argument
 from shoal.cli.warehouse import open_lake, open_table
 from shoal.errors import BadRequest
@@ -47,12 +49,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def budget_of(args: Namespace) -> Allowance:
+def budget_of(args: Namespace, stopped: Callable[[], bool] = lambda: False) -> Allowance:
     from shoal.doctor.allowance import Allowance
     from shoal.option_values import parse_memory
 
     size = None if args.max_bytes is None else parse_memory(args.max_bytes, "--max-bytes")
-    return Allowance(args.max_requests, size, args.rps)
+    return Allowance(args.max_requests, size, args.rps, stopped)
 
 
 def open_history(args: Namespace) -> HistoryStore:
@@ -97,20 +99,18 @@ def _watch(args: Namespace) -> int:
 
     tables()  # a name that is wrong ends it here
     jobs = _jobs(args, only=database == args.table)
-    scheduler, code = ThreadScheduler(4), 0
+    scheduler, code, stop = ThreadScheduler(4), 0, threading.Event()
     try:
         with open_history(args) as history:
             for look in watch(
                 tables, history, clock=lake.clock, scheduler=scheduler, every_s=every, once=args.once,
-                budget=budget_of(args), jobs=jobs,
+                budget=budget_of(args, stop.is_set), jobs=jobs,
             ):  # fmt: skip
                 code = max(code, 0 if look.trouble is None else look.trouble.exit_code)
                 text = json.dumps(look.to_dict(), ensure_ascii=False) if args.output == "json" else look.line()
                 print(text, flush=True)
-    except KeyboardInterrupt:
-        note("shoal: the watch ends")
-        return 0
     finally:
+        stop.set()  # after Ctrl-C looks are under way: they end at their next request
         scheduler.close()
     return code
 

@@ -8,7 +8,7 @@ snapshot where there is one; so looking again and again catches up, however smal
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Limits of one look; None is no limit."""
+    """Limits of one look; None is no limit. A look that is `stopped` ends at its next request, with no result."""
 
     max_requests: int | None = None
     max_bytes: int | None = None
     rps: float | None = None  # requests a second
+    stopped: Callable[[], bool] = _never
 
     def __post_init__(self) -> None:
         for name in ("max_requests", "max_bytes", "rps"):
@@ -61,6 +66,8 @@ class MeteredStore(CountingStore):
         return most_bytes is None or self.bytes_read + size < most_bytes
 
     def _pace(self) -> None:
+        if self.allowance.stopped():
+            raise KeyboardInterrupt
         if self.allowance.rps is None:
             return
         now = self._clock.monotonic()

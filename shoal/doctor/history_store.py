@@ -22,6 +22,15 @@ import msgspec
 from shoal.doctor import history_jobs, rollup
 from shoal.doctor.beside import Beside, Seen, probes_of
 from shoal.doctor.history_file import connect, default_path, told, writing
+from shoal.doctor.history_rows import (
+    counts_of,
+    counts_of_plain,
+    counts_text,
+    facts_of,
+    plain_counts,
+    plain_holder,
+    row_of,
+)
 from shoal.doctor.query_log import Query
 from shoal.doctor.take import Known
 from shoal.doctor.window import (
@@ -199,7 +208,7 @@ class HistoryStore:
         if not (joins and self._mark(source, stored) == window.after and self._knows_state(source, stored + 1)):
             self._put_fresh(db, source, window)
         db.executemany(
-            f"INSERT INTO snapshot VALUES ({', '.join('?' * 21)})", [(source, *_of_facts(s)) for s in window.steps]
+            f"INSERT INTO snapshot VALUES ({', '.join('?' * 21)})", [(source, *row_of(s)) for s in window.steps]
         )
         parts = self._partitions(db, [window.flows])
         names = ["snapshot", *_FLOW]
@@ -237,7 +246,7 @@ class HistoryStore:
             "INSERT OR REPLACE INTO start VALUES (?, ?, ?, ?, ?, ?)",
             (
                 source, before, state is not None, None if after is None else after.id,
-                None if after is None or after.lists is None else json.dumps(after.lists), _counts(inherited),
+                None if after is None or after.lists is None else json.dumps(after.lists), counts_text(inherited),
             ),
         )  # fmt: skip
         if state is not None:
@@ -265,8 +274,8 @@ class HistoryStore:
         db.execute(
             f"INSERT INTO stock VALUES ({', '.join('?' * 12)})",
             (
-                source, k.taken_ms, k.earliest, k.latest, json.dumps([_plain(h) for h in k.holders]),
-                json.dumps({"files": _plain_counts(k.index.files), "marked_rows": k.index.marked_rows,
+                source, k.taken_ms, k.earliest, k.latest, json.dumps([plain_holder(h) for h in k.holders]),
+                json.dumps({"files": plain_counts(k.index.files), "marked_rows": k.index.marked_rows,
                             "vectors": k.index.vectors, "pins": msgspec.to_builtins(k.pins),
                             "fan_in": msgspec.to_builtins(k.fan_in)}),
                 k.requests, k.bytes_read, k.partial, json.dumps(dict(window.notes)), last, window.small_size,
@@ -359,7 +368,7 @@ class HistoryStore:
             ).fetchone()
         after, inherited = None if low is None else self._mark_before(source, low), {}
         if row is not None:
-            inherited = _read_counts(row[2])
+            inherited = counts_of(row[2])
             if after is None and row[0] is not None:
                 after = Mark(row[0], None if row[1] is None else cast(Any, tuple(json.loads(row[1]))))
         stock, notes, small, taken = self._stock(source, last)
@@ -471,7 +480,7 @@ class HistoryStore:
             "SELECT * FROM snapshot WHERE source = ? AND id BETWEEN ? AND ? ORDER BY id",
             (source, -1 if first is None else first, (1 << 62) if last is None else last),
         )
-        return tuple(_to_facts(r[1:]) for r in rows)
+        return tuple(facts_of(r[1:]) for r in rows)
 
     def _flows(self, source: int, steps: Sequence[SnapshotFacts]) -> pa.Table:
         if not steps:
@@ -552,7 +561,7 @@ class HistoryStore:
         facts = json.loads(index)
         stock = Stock(
             taken, earliest, latest, tuple(Holder(*h) for h in json.loads(holders)),
-            IndexFacts(_read_plain(facts["files"]), facts["marked_rows"], facts["vectors"]), requests, size,
+            IndexFacts(counts_of_plain(facts["files"]), facts["marked_rows"], facts["vectors"]), requests, size,
             bool(partial), msgspec.convert(facts.get("pins"), Pins | None),
             msgspec.convert(facts.get("fan_in"), FanIn | None),
         )  # fmt: skip
@@ -594,46 +603,3 @@ def _first(window: Window) -> int:
     if window.steps:
         return window.steps[0].id if window.after is None else min(window.steps[0].id, window.after.id + 1)
     return 0 if window.after is None else window.after.id + 1
-
-
-# ---- values as rows ---------------------------------------------------------------------------------------
-
-
-def _counts(counts: Mapping[str, Count]) -> str:
-    return json.dumps(_plain_counts(counts))
-
-
-def _plain_counts(counts: Mapping[str, Count]) -> dict[str, list[int]]:
-    return {k: [c.files, c.bytes, c.rows] for k, c in counts.items()}
-
-
-def _read_counts(text: str) -> dict[str, Count]:
-    return _read_plain(json.loads(text))
-
-
-def _read_plain(counts: Mapping[str, Iterable[int]]) -> dict[str, Count]:
-    return {k: Count(*c) for k, c in counts.items()}
-
-
-def _plain(h: Holder) -> list[str | int | None]:
-    return [h.kind, h.name, h.snapshot, h.time_ms, h.expires_ms]
-
-
-def _of_facts(s: SnapshotFacts) -> tuple[Any, ...]:
-    return (
-        s.id, s.schema_id, s.user, s.identifier, s.kind, s.time_ms, s.total_records, s.delta_records,
-        s.changelog_records, s.watermark, s.operation, *s.lists, _counts(s.wrote), s.manifests.files,
-        s.manifests.bytes, s.entries, s.dead_entries, s.live_files, s.identity_holds,
-    )  # fmt: skip
-
-
-def _to_facts(r: Sequence[Any]) -> SnapshotFacts:
-    (
-        at, schema, user, identifier, kind, time, total, delta, changelog, watermark, operation, base_list, delta_list,
-        wrote, manifests, manifest_bytes, entries, dead, live, holds,
-    ) = r  # fmt: skip
-    return SnapshotFacts(
-        at, schema, user, identifier, kind, time, total, delta, changelog, watermark, operation,
-        (base_list, delta_list), _read_counts(wrote), Count(manifests, manifest_bytes), entries, dead, live,
-        bool(holds),
-    )  # fmt: skip

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,11 +44,16 @@ ENDED = (0, 1, 4)
 
 @pytest.fixture
 def lake(debt_db: Path, tmp_path: Path) -> Path:
-    top = tmp_path / "lake"
+    return debt_lake(debt_db, tmp_path)
+
+
+def debt_lake(debt_db: Path, folder: Path) -> Path:
+    """A lake with one table and its plan beside it."""
+    top = folder / "lake"
     shutil.copytree(debt_db / "ckpt_3s", top / "debt.db" / "ckpt_3s")
     (top / "debt.db" / "ckpt_3s" / "consumer").mkdir()
     (top / "debt.db" / "ckpt_3s" / "consumer" / "consumer-bi").write_text('{"nextSnapshot": 3}')
-    main(["doctor", "fix", "-w", str(top), "debt.ckpt_3s", "--plan", str(tmp_path / "plan.json")])  # for `verify`
+    main(["doctor", "fix", "-w", str(top), "debt.ckpt_3s", "--plan", str(folder / "plan.json")])  # for `verify`
     return top
 
 
@@ -109,13 +116,40 @@ def test_no_command_makes_a_mutating_call(
     assert everything(lake) == before
 
 
+_NOBODY = 65534
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As a user who owns nothing: root may write whatever a folder's mode says."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 @pytest.fixture
-def sealed(lake: Path) -> Iterator[Path]:
+def open_folder() -> Iterator[Path]:
+    """A folder that every user reaches and may write into; pytest's own are root's alone where root runs it."""
+    with tempfile.TemporaryDirectory(prefix="shoal-open-") as name:
+        os.chmod(name, 0o777)
+        yield Path(name)
+
+
+@pytest.fixture
+def sealed(debt_db: Path, open_folder: Path) -> Iterator[Path]:
     """A lake without the right to write anywhere in it."""
-    paths = [lake, *lake.rglob("*")]
+    top = debt_lake(debt_db, open_folder)
+    paths = [top, *top.rglob("*")]
     for p in paths:
         p.chmod(0o555 if p.is_dir() else 0o444)
-    yield lake
+    with without_rights(), pytest.raises(PermissionError):
+        (top / "debt.db" / "ckpt_3s" / "snapshot" / "LATEST").write_text("1")
+    yield top
     for p in paths:
         if p.exists():
             p.chmod(0o755 if p.is_dir() else 0o644)
@@ -123,8 +157,12 @@ def sealed(lake: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("command", doctor.COMMANDS, ids=lambda c: c.words)
 def test_every_command_works_without_the_right_to_write(
-    command: Command, sealed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    assert main(line(command, sealed, tmp_path)) in ENDED, capsys.readouterr().err
+    command: Command, sealed: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("XDG_STATE_HOME", str(open_folder / "state"))
+    monkeypatch.chdir(open_folder)
+    before = everything(sealed)
+    with without_rights():
+        assert main(line(command, sealed, open_folder)) in ENDED, capsys.readouterr().err
+    assert everything(sealed) == before
