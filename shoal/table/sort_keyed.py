@@ -20,7 +20,7 @@ import numpy as np
 
 from shoal.budget import Budget
 from shoal.clock import ManualScheduler
-from shoal.errors import BadRequest, Conflict, NotFound
+from shoal.errors import BadRequest, Conflict
 from shoal.format.datafile import Entry
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.lsm.sort import PASSES, SortOrder
@@ -85,7 +85,6 @@ def sort_keyed(
     newest = table.metadata.latest()
     if newest is None:
         return CompactionReport(table.name, ())
-    table = _of_today(table, order)
     live = choice.of(table, real(table.metadata.live(newest)))
     tasks = [
         SortTask(p, tuple(entries), of_partition(live, p), f"sorted by {order}")
@@ -131,16 +130,6 @@ def sort_keyed(
         upkeep=committed.upkeep,
         compactions=tuple(done_compaction(_path(table, t.partition), None, d) for t, d in zip(tasks, done)),
     )
-
-
-def _of_today(table: Table, order: SortOrder) -> Table:
-    """The table with its newest schema: whoever opened it before a column was added must not drop that column."""
-    newest = table.metadata.latest_schema_id()
-    if newest is None:
-        raise NotFound(f"{table.name}: the table is gone", hint="create it again")
-    table = table.with_schema(table.metadata.schema(newest))
-    order.check(table.name, table.schema.fields)
-    return table
 
 
 def _check_told(table: Table, tasks: Sequence[SortTask], top: int) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 from itertools import pairwise
 from typing import Any
@@ -332,3 +333,17 @@ def test_a_dry_run_names_the_rule_of_postponed_rows() -> None:
     }  # fmt: skip
     assert {p.bucket for p in sooner.maintain.compact().planned} >= {-2}
     assert table.scan(where="k < 2").to_arrow().column("v").to_pylist() == ["c", "c"]
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append"])
+def test_who_opened_the_table_before_a_column_was_added_keeps_its_values(keyed: bool) -> None:
+    old = a_table(keyed=keyed)
+    write(old, 1, 1, "a", rows=2)
+    new = old.alter(add={"c": "INT"})
+    with new.write() as w:
+        w.append([{"dt": datetime.date(2024, 10, 5), "hh": 1, "k": 9, "v": "b", "c": 7}])
+        w.commit()
+    # options on top of the table's own count all the same
+    report = old.with_options({"compaction.min.file-num": "2"}).maintain.compact(full=True)
+    assert report.snapshot is not None and report.files_before > report.files_after
+    assert new.scan("k = 9", ["v", "c"]).to_arrow().to_pylist() == [{"v": "b", "c": 7}]

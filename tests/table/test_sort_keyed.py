@@ -315,6 +315,8 @@ def test_a_handle_from_before_a_column_was_added_keeps_its_values() -> None:
     write(new, [{"p": "x", "id": 5000, "a": 1, "b": "+I", "c": 7}])
     sort(old)
     assert new.scan("id = 5000", ["c"]).to_arrow().to_pylist() == [{"c": 7}]
+    sort(old.with_options({"dynamic-bucket.target-row-num": 1000}))  # what is asked for on top still counts
+    assert {f["bucket"] for f in live(new)} == {0}
 
 
 # ---- what is refused
