@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VERSION = 1
+POSTPONED = -2  # the bucket of rows that have none yet
 # What a table's files are counted as. The first five are made by writers, readers of the newest snapshot need the rest.
 KINDS = ("level0", "compacted", "sidecar", "changelog", "manifest", "manifest_list", "index_manifest", "snapshot")
 TOP = 20  # buckets named one by one
@@ -57,7 +58,7 @@ class Limits:
     target_size: int
     small_size: int
     min_file_num: int
-    write_only: bool
+    write_only: bool  # as writers of postponed rows always are
     top_level: int  # where full compactions write to
     size_amplification: int  # percent of the highest level that newer runs may reach before all are merged
 
@@ -67,9 +68,15 @@ class Limits:
         target = options.target_file_size(bool(schema.primary_keys))
         return cls(
             bool(schema.primary_keys), options.compaction_trigger, options.stop_trigger, target,
-            int(target * options.small_file_ratio), options.compaction_min_file_num, options.write_only,
+            int(target * options.small_file_ratio), options.compaction_min_file_num,
+            options.write_only or postpones(schema),
             options.num_levels - 1, options.max_size_amplification,
         )  # fmt: skip
+
+
+def postpones(schema: SchemaFacts) -> bool:
+    """Whether rows wait in `bucket-postpone` until a job gives them buckets; no writer compacts or expires then."""
+    return bool(schema.primary_keys) and Options(schema.options, strict=False).bucket == POSTPONED
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,8 @@ def compact_postponed(
         if not changes:
             return CompactionReport(table.name, ())
         committed = commit.commit(Staged(tuple(changes), newest.id), identifier)
-    committed = Keeper(table).after(committed, identifier)
+    # as Java: this job commits with real buckets, so it is the one that expires, which a postponing writer never does
+    committed = Keeper(real).after(committed, identifier)
     old = {f.file_name for c in changes for f in c.compact_before}
     return CompactionReport(
         table.name,

@@ -241,3 +241,15 @@ def test_an_interrupted_job_leaves_nothing_behind(threads: int, when: int) -> No
     assert sorted(f.path for f in store.list("")) == before
     assert t.maintain.compact(full=True).files_before == 2
     assert len(found(t)) == 100
+
+
+def test_this_job_expires_snapshots_which_a_postponing_writer_never_does() -> None:
+    t = late(snapshot__num_retained__min="1", snapshot__time_retained="1 s")
+    for i in range(1, 6):
+        postpone(t, [("a", i, i)], at=i)
+        t.clock.sleep(10)
+    assert len(snapshots(t)) == 5
+    done = t.maintain.compact()
+    assert done.upkeep is not None and done.upkeep.expired is not None
+    assert not {1, 2, 3, 4} & {s.id for s in snapshots(t)}
+    assert found(t) == [("a", i, i) for i in range(1, 6)]

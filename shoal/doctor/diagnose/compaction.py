@@ -17,7 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from shoal.doctor.cycles import checkpoint_ends
-from shoal.doctor.debt import Limits, in_tree
+from shoal.doctor.debt import POSTPONED, Limits, in_tree
 from shoal.doctor.diagnose.case import Case
 from shoal.doctor.diagnose.pace import ENOUGH, Pace
 from shoal.doctor.finding import Evidence, Finding
@@ -36,6 +36,7 @@ _ASKED = 200  # buckets that are asked one by one, those that rose highest
 _FEW, _ENOUGH_DRAINS = 3, 10  # drains that a crest is told from; so many that only the newer half is asked
 _HOUR_MS = 3_600_000
 _PAUSES = 3.0  # times its usual pause: then a compacting job has stopped
+_KNOWN, _LONGEST = 2, 2.0  # so many pauses tell its longest one as well, and a turn missed after that is enough
 
 
 # ---- D5 --------------------------------------------------------------------------------------------------
@@ -194,6 +195,8 @@ def compactors(window: Window) -> frozenset[str]:
 
 def nobody(case: Case) -> Iterable[Finding]:
     """D7, when a write-only table's files are not merged by anybody."""
+    import numpy as np
+
     window, limits, states = case.window, case.limits, case.states
     if limits is None or states is None or not limits.write_only or not window.steps:
         return
@@ -202,11 +205,14 @@ def nobody(case: Case) -> Iterable[Finding]:
     unmerged = _commits_since(window, last)
     treed = in_tree(states, limits)
     runs, level0, files = states.end["runs"], states.end["level0"], states.held("small")
-    depth = int(level0[treed].max(initial=0)) if limits.primary_key else int(files.max(initial=0))
+    # What no compaction took up: level 0, the files of a table without a primary key, and rows without a bucket yet.
+    waits = states.number == POSTPONED
+    stand = np.where(treed, level0, np.where(waits, states.end["files"], 0)) if limits.primary_key else files
+    depth = int(stand.max(initial=0))
     bound = limits.stop_trigger if limits.primary_key else 2 * limits.min_file_num
     if unmerged < ENOUGH or depth <= bound or not _overdue(window):
         return
-    worst = int((level0 if limits.primary_key else files).argmax())
+    worst = int(stand.argmax())
     span_min = (window.steps[-1].time_ms - (done[-1] if done else window.steps[0]).time_ms) / 60_000
     per_commit = float(ints(window.flows, "files")[class_is(window.flows, FLUSH)].sum()) / max(
         case.model.debt.commits, 1
@@ -223,14 +229,24 @@ def nobody(case: Case) -> Iterable[Finding]:
     }  # fmt: skip
     since = f"since snapshot {last}" if last is not None else "in all that is retained"
     what = "level-0 files" if limits.primary_key else "small files"
-    says = (
-        f"The table is write-only and nobody compacted it {since}: {unmerged:,} commits in {span_min:,.0f} minutes, "
-        f"and a reader of bucket {int(states.number[worst])} opens {depth:,} {what}."
-    )
+    if waits[worst]:
+        says = (
+            f"Rows are postponed ('bucket' = -2) and nobody gave them their buckets {since}: {unmerged:,} commits in "
+            f"{span_min:,.0f} minutes, and readers see nothing of {depth:,} files."
+        )
+    else:
+        says = (
+            f"The table is write-only and nobody compacted it {since}: {unmerged:,} commits in {span_min:,.0f} "
+            f"minutes, and a reader of bucket {int(states.number[worst])} opens {depth:,} {what}."
+        )
     change = [
         "first aid: CALL sys.compact(`table` => 'db.t') now",
         "then a compacting job that stays: the same call in streaming mode, or on a schedule, by one user only",
-        "or let the writer compact: ALTER TABLE t SET ('write-only' = 'false'), and restart it",
+        *(
+            ()
+            if waits[worst]
+            else ("or let the writer compact: ALTER TABLE t SET ('write-only' = 'false'), and restart it",)
+        ),
         "a write-only writer expires no snapshots, partitions, tags and consumers either: that job does it too",
     ]
     effect = f"about {per_commit:,.1f} files more with each commit, if nothing changes"
@@ -241,7 +257,8 @@ def nobody(case: Case) -> Iterable[Finding]:
         effect = f"{excess.excess.now:,} of {excess.live.now:,} live files are more than the bytes need; {effect}"
     yield Finding(
         "D7", NOBODY, "error", "supported",
-        {**_where(states, worst), "kind": "APPEND", "level": 0, "option": "write-only"}, evidence, says, tuple(change),
+        {**_where(states, worst), "kind": "APPEND", "level": 0, "option": "bucket" if waits[worst] else "write-only"},
+        evidence, says, tuple(change),
         effect, (window.steps[0].id, window.steps[-1].id),
     )  # fmt: skip
 
@@ -266,5 +283,9 @@ def _overdue(window: Window) -> bool:
     begin, end = window.steps[0].time_ms, window.steps[-1].time_ms
     pauses = [b.time_ms - a.time_ms for a, b in pairwise(done) if b.time_ms > a.time_ms]
     pauses = [p for p in pauses if p > median(pauses) / 10] if pauses else []
+    since = end - done[-1].time_ms
+    if len(pauses) >= _KNOWN:
+        longest = sorted(pauses)[(9 * len(pauses) - 1) // 10]  # but for a tenth: it may have been down before
+        return since > _LONGEST * longest
     usual = median(pauses) if pauses else max(done[0].time_ms - begin, _HOUR_MS)
-    return end - done[-1].time_ms > _PAUSES * usual
+    return since > _PAUSES * usual

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from shoal.doctor.beside import unmoved
 from shoal.doctor.compare import seconds
-from shoal.doctor.debt import data_commits
+from shoal.doctor.debt import data_commits, postpones
 from shoal.doctor.diagnose.case import Case, per_hour
 from shoal.doctor.finding import Confidence, Evidence, Finding, Severity
 from shoal.doctor.report import size_text
@@ -109,8 +109,11 @@ def _holder(
         if options.get("consumer.expiration-time") is None:
             steps.append("SET ('consumer.expiration-time' = '1 d') lets consumers go that nobody moves")
         return f"consumer {slowest.name}", slowest, (*steps, expire), severity, "supported"
-    if options.write_only:
-        steps = ["a write-only writer expires nothing: let a compacting job run, or schedule CALL sys.expire_snapshots"]
+    if options.write_only or (window.schema is not None and postpones(window.schema)):
+        steps = [
+            "a write-only writer, or one of postponed rows, expires nothing: let a compacting job run, or schedule "
+            "CALL sys.expire_snapshots"
+        ]
         seldom = any(s.kind == "COMPACT" for s in window.steps) and found.age_ms < _SELDOM * found.keep_ms
         return "write-only", None, (*steps, expire), "info" if seldom else "warn", "supported"
     limit = int(str(options.get("snapshot.expire.limit")))

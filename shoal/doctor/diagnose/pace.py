@@ -60,11 +60,16 @@ class Pace:
     @property
     def telling(self) -> bool:
         """Whether it is long enough for what each commit shows alike: a table just made is not judged."""
-        return self.settled or (self.commits >= _OF_MANY and self.lived >= ENOUGH)
+        return enough(self.commits, self.lived)
 
     def objects_with(self, *, buckets: float) -> float:
         """Objects a commit of one partition, as it is (`buckets` = 1) or with its files divided by `buckets`."""
         return (self.objects - self.metadata) / max(self.partitions, 1.0) / buckets + self.metadata
+
+
+def enough(commits: float, lived: float) -> bool:
+    """Whether so many commits, of a table that lived through `lived` of them, tell what each commit shows alike."""
+    return commits >= ENOUGH or (commits >= _OF_MANY and lived >= ENOUGH)
 
 
 def interval_of(segment: Segment) -> float | None:

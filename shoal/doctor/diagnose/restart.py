@@ -105,7 +105,8 @@ def _chain(found: Sequence[_Break], near: float) -> list[_Break]:
     best: list[_Break] = []
     run: list[_Break] = []
     for b in found:
-        run = [*run, b] if run and b.time_ms - run[-1].time_ms < near else [b]
+        # how long it ran in between: the time that was lost before it ran again is none of it
+        run = [*run, b] if run and b.time_ms - b.lost_ms - run[-1].time_ms < near else [b]
         if len(run) >= len(best):
             best = run
     return best

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """D9: compaction works, and still leaves many files: they are closed at a size or row count that is too small.
 
-A bucket of up to 1 GB is what Paimon's guide asks for; at the default target that is 8 files. A bucket with more files
-than that, all closed by a limit that somebody set below the default, costs more to open than its bytes need. Agrees
-with: CoreOptions.targetFileSize, RollingFileWriter, AppendCompactCoordinator (2.0.0). Invariant: one large load, or a
-bucket of many files at the default target, is no finding here.
+A default bucket is left alone with as many runs as start a compaction (5; without a primary key: as many small files),
+so compacted files up to that number cost nobody more. A bucket with more, and with more than twice what its bytes need
+at the default target, all closed by a limit that somebody set, costs more to open than it must. Agrees with:
+CoreOptions.targetFileSize, RollingFileWriter, AppendCompactCoordinator (2.0.0). Invariant: one large load, or a bucket
+of many files at the default target, is no finding here.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME = "target or format too small"
-# What the guide calls a healthy bucket at most, in files of the default target size.
-_BUCKET_BYTES = 1 << 30
 _TIMES = 3  # a bucket must have been written in files of this size so often: a single load is no rhythm
 _SHARE = 0.1  # of the flushes
 _OPENING = 0.2  # of the cost of a read that may go into opening files
@@ -94,7 +93,8 @@ def _flushed(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _compacted(case: Case, limits: Limits, end: pa.Table) -> Iterator[Finding]:
     default = Options({}, strict=False).target_file_size(limits.primary_key)
-    most = _BUCKET_BYTES // default if limits.primary_key else 2 * _BUCKET_BYTES // default
+    usual = Options({}, strict=False)
+    most = usual.compaction_trigger if limits.primary_key else usual.compaction_min_file_num
     cells = [c for c in _cells(case, end, limits) if c.files > most and c.files > 2 * c.needed(default)]
     often = [c for c in cells if c.times >= _TIMES]
     if not often:
