@@ -9,6 +9,7 @@ fails with a `ShoalError` only.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,8 @@ class Engine:
         self.lake = lake
         self.memory_limit = memory_limit
         self._running: duckdb.DuckDBPyConnection | None = None
+        self._database: duckdb.DuckDBPyConnection | None = None
+        self._lock = threading.Lock()
 
     def interrupt(self) -> None:
         """Stop the query that runs, from another thread; it ends in an error."""
@@ -165,7 +168,6 @@ class Engine:
         try:
             for name, source in sources.items():
                 connection.register(name, scannable(source, feeds))
-            connection.execute("SET lock_configuration = true")
             relation = connection.sql(sql)
             types = [str(t) for t in relation.types]
             reader = relation.to_arrow_reader(BATCH_ROWS)
@@ -208,7 +210,28 @@ class Engine:
         return sources
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A DuckDB that sees nothing of the machine."""
+        """A connection of its own to the engine's DuckDB, which sees nothing of the machine.
+
+        To open a DuckDB takes as long as a small query, so the connections share one, and its memory.
+        """
+        import duckdb
+
+        with self._lock:
+            if self._database is not None:
+                try:
+                    return self._connected(self._database)
+                except duckdb.Error:  # after a fatal error it takes no query any more
+                    self._database = None
+            self._database = self._opened()
+            return self._connected(self._database)
+
+    @staticmethod
+    def _connected(database: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        connection = database.cursor()
+        connection.execute("SELECT 1").fetchall()
+        return connection
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
         import tempfile
 
         import duckdb
@@ -223,11 +246,12 @@ class Engine:
         if self.memory_limit is not None:
             config["memory_limit"] = self.memory_limit
         try:
-            connection = duckdb.connect(":memory:", config=config)
-            connection.execute("SET TimeZone = 'UTC'")
+            database = duckdb.connect(":memory:", config=config)
+            database.execute("SET GLOBAL TimeZone = 'UTC'")
+            database.execute("SET lock_configuration = true")
         except duckdb.Error as err:
             raise BadRequest(_sentence(err)[0], hint="memory limits are written like '2GB'") from err
-        return connection
+        return database
 
 
 def scannable(source: Source, feeds: list[Feed]) -> Any:

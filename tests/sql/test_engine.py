@@ -284,6 +284,23 @@ def test_the_memory_limit_holds(lake: SmallLake) -> None:
         Engine(lake, memory_limit="much").query("SELECT 1")
 
 
+def test_queries_of_one_engine_do_not_see_each_other(lake: SmallLake, engine: Engine) -> None:
+    lake.held["shop.many"] = SmallTable([pa.table({"id": range(200_000)})], batch_rows=50_000)
+    slow = engine.query("SELECT id FROM many")
+    assert rows(engine, "SELECT count(*) FROM items") == [(ITEMS.num_rows,)]
+    assert slow.read_all().num_rows == 200_000
+    with pytest.raises(BadRequest):
+        engine.query("SELECT CAST('x' AS INT)").read_all()
+    assert rows(engine, "SELECT count(*) FROM orders") == [(3,)]
+
+
+def test_an_engine_whose_duckdb_takes_no_query_any_more_opens_another(engine: Engine) -> None:
+    assert rows(engine, "SELECT 1") == [(1,)]
+    assert engine._database is not None
+    engine._database.close()
+    assert rows(engine, "SELECT count(*) FROM orders") == [(3,)]
+
+
 # ---- the dataset by itself
 
 
