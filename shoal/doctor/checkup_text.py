@@ -133,6 +133,12 @@ def plan_lines(p: Plan) -> list[str]:
     if not p.steps:
         return [f"-- {p.name}: nothing to mend"]
     out = [f"-- {p.name or p.table}, as it was at snapshot {p.snapshot} with schema {p.schema}"]
+    sql = [q for s in p.steps for q in s.sql]
+    if sql:
+        out += _comment("Flink SQL, with the table's catalog as the current one")
+    if any(not q.startswith("ALTER ") for q in sql):
+        out += ["SET 'execution.runtime-mode' = 'batch';", "SET 'table.dml-sync' = 'true';"]
+        out += _comment("a stream would compact for ever; each statement waits for the one before")
     heads = {
         "first aid": "FIRST AID: reversible; says what freshness it loses",
         "root fix": "ROOT FIX: prove it on a shadow of the table first",

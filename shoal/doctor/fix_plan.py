@@ -20,6 +20,7 @@ from shoal.doctor.finding import Finding, at_least
 from shoal.doctor.fix import BLOCKS, Action, Forecast, Plan, Step
 from shoal.doctor.fix_text import Sql, duration, size
 from shoal.doctor.fix_upkeep import UPKEEP
+from shoal.doctor.freshness import skips_level0
 from shoal.doctor.readings import readings
 from shoal.doctor.report import brief
 
@@ -176,14 +177,24 @@ def _buckets(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
     # A commit need not reach every bucket: of fewer ones it reaches a larger share.
     names = ("active_buckets_per_commit", "flush_per_minute")
     forecasts = tuple(Forecast(n, was, None, 1.4 * ratio * was) for n in names if (was := r[n]) is not None)
-    rewrite = f"INSERT OVERWRITE {sql.table} SELECT * FROM {sql.table};"
-    alter = f"ALTER TABLE {sql.table} SET ('bucket' = '{{n}}');"
+    # A rescale of Paimon reads what readers of the newest snapshot see, and overwrites everything.
+    keyed = case.window.schema is not None and bool(case.window.schema.primary_keys)
+    first = (sql.call("compact", compact_strategy="full"),) if skips_level0(case.options, primary_key=keyed) else ()
+
+    def to(count: int) -> tuple[str, ...]:
+        return (*first, sql.call("rescale", bucket_num=count), *sql.alter_text({"bucket": str(count)}))
+
+    notes = (
+        "stop the writers before, and start them again after the last statement",
+        f"the largest partition holds {size(largest)}: {size(largest / fewer)} a bucket then",
+        "a rescale fails, and changes nothing, when somebody commits meanwhile; INSERT OVERWRITE of the table from "
+        "itself, for Paimon without sys.rescale, would lose that commit",
+        *(("rows that are not compacted would be lost: hence the full compaction first",) if first else ()),
+    )
     yield Step(
         "fewer-buckets", "root fix", f"rescale to {fewer} bucket{'s' if fewer > 1 else ''} instead of {now}", causes,
-        (alter.format(n=fewer), f"{rewrite} -- or {sql.call('rescale', bucket_num=fewer)}"),
-        notes=("stop the writers while partitions are rewritten, and start them again afterwards",
-               f"the largest partition holds {size(largest)}: {size(largest / fewer)} a bucket then"),
-        undo=(alter.format(n=now), rewrite), loses="nothing; every row is rewritten once, and writers must stop",
+        to(fewer), notes=notes,
+        undo=to(now), loses="nothing; every row is rewritten once, and writers must stop",
         effect=f"a commit writes up to {brief(now / fewer)}x fewer files", forecasts=forecasts,
         probe="readings active_buckets_per_commit and flush_per_minute; until a replay has shown it, within 40 %",
         action=Action("rescale", {"buckets": fewer}), typed_name=True,
@@ -247,7 +258,7 @@ def _compact_now(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step
         undo=("nothing to undo: rows stay the same",), loses=f"no freshness{cost}",
         effect="readers open fewer files at once; without a root fix the debt comes back",
         probe="readings most_runs and excess_files in the snapshots right after it", forecasts=tuple(forecasts),
-        action=Action("compact", {}),
+        action=Action("compact", {"full": True}),  # as CALL sys.compact does in a batch
     )  # fmt: skip
 
 
@@ -296,8 +307,9 @@ def _one_compactor(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[St
     named = ", ".join(users[:5])
     yield Step(
         "one-compactor", "root fix", "leave compaction to one job", causes,
-        (f"INSERT INTO {sql.table} /*+ OPTIONS('write-only' = 'true') */ SELECT ...; -- in every job but one",),
-        job={"write-only": "true, in every job but one"}, notes=(f"these users compact now: {named}",),
+        job={"write-only": "true, in every job but one"},
+        notes=(f"these users compact now: {named}",
+               f"in a job's SQL: INSERT INTO {sql.table} /*+ OPTIONS('write-only' = 'true') */ SELECT ..."),
         undo=("take the hint out again",), loses="nothing while the one that compacts lives",
         effect="commits no longer fail because another one compacted the same files",
         probe="COMPACT snapshots of one user only",

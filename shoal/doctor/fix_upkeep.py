@@ -13,6 +13,7 @@ from shoal.doctor.fix import Action, Forecast, Step
 from shoal.doctor.fix_text import Sql
 from shoal.doctor.readings import readings
 from shoal.doctor.stocks import due_earliest, retention
+from shoal.options import Options
 
 _MANY = 5  # tags and consumers that are named one by one
 
@@ -181,16 +182,39 @@ def _readers(case: Case, sql: Sql, causes: tuple[str, ...]) -> Iterable[Step]:
             {"continuous.discovery-interval": "1 s"}, effect="rows are seen up to 9 s sooner after their commit",
             loses="each reader asks the store every second", probe="a sentinel's lag between commit and read",
         )  # fmt: skip
-    if "D17" in causes and not sql.set_options.get("deletion-vectors.enabled"):
-        yield Step(
-            "deletion-vectors", "root fix", "read without merging, by deletion vectors", causes,
-            sql.alter_text({"deletion-vectors.enabled": "true"}),
-            notes=("try it on a shadow of the table first", f"or read {sql.table[:-1]}$ro`, which is as old as the "
-                   "last full compaction: 'compaction.optimization-interval' bounds that"),
-            undo=sql.alter_text({"deletion-vectors.enabled": sql.set_options.get("deletion-vectors.enabled")}),
-            loses="batch readers see new rows only once they are compacted; writers look keys up",
-            effect="reads open files side by side instead of merging runs", probe="files opened a read",
+    if "D17" not in causes:
+        return
+    given = sql.set_options.get(_TRIGGER)
+    if given is not None and case.options.compaction_trigger > Options({}, strict=False).compaction_trigger:
+        yield sql.alter(
+            "usual-trigger", "root fix", "let compaction begin at the usual number of runs", causes, {_TRIGGER: None},
+            effect="reads merge fewer runs", loses="writers compact more often", probe="reading most_runs",
         )  # fmt: skip
+    if case.options.deletion_vectors or not _takes_vectors(case):
+        return
+    full = sql.call("compact", compact_strategy="full")
+    yield Step(
+        "deletion-vectors", "root fix", "read without merging, by deletion vectors", causes,
+        # Paimon refuses the change but for tables that are said to be fully compacted, and looks at the option first.
+        (full, *sql.alter_text({_MODIFIABLE: "true"}), *sql.alter_text({_VECTORS: "true"})),
+        notes=("try it on a shadow of the table first",
+               "stop the writers before: a row that comes between the compaction and the change may be read twice",
+               f"or read {sql.table[:-1]}$ro`, which is as old as the "
+               "last full compaction: 'compaction.optimization-interval' bounds that"),
+        undo=(full, *sql.alter_text({_VECTORS: sql.set_options.get(_VECTORS)}),
+              *sql.alter_text({_MODIFIABLE: sql.set_options.get(_MODIFIABLE)})),
+        loses="batch readers see new rows only once they are compacted; writers look keys up",
+        effect="reads open files side by side instead of merging runs", probe="files opened a read",
+    )  # fmt: skip
+
+
+_TRIGGER, _VECTORS = "num-sorted-run.compaction-trigger", "deletion-vectors.enabled"
+_MODIFIABLE = "deletion-vectors.modifiable"
+
+
+def _takes_vectors(case: Case) -> bool:
+    """SchemaValidation: no vectors for first-row, nor beside a changelog of full compactions."""
+    return case.options.merge_engine != "first-row" and case.options.changelog_producer != "full-compaction"
 
 
 UPKEEP: tuple[tuple[frozenset[str], Make], ...] = (

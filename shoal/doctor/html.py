@@ -30,6 +30,7 @@ _BLOCK_TEXT = {
     "first aid": "Reversible; each step says what freshness it loses.",
     "root fix": "Prove it on a shadow of the table first.",
 }
+_SQL = "The SQL is Flink's, to be run as a batch (SET 'execution.runtime-mode' = 'batch'), one statement after another."
 
 
 def page(c: Checkup) -> str:
@@ -218,7 +219,7 @@ def _figure(f: Figure) -> str:
 def _fix_section(c: Checkup) -> str:
     if not c.plan.steps:
         return _section("fix", "Fix", "<p>Nothing to mend.</p>")
-    body = ""
+    body = f"<p>{escape(_SQL)}</p>" if any(s.sql for s in c.plan.steps) else ""
     for block in BLOCKS:
         steps = c.plan.block(block)
         if steps:
@@ -279,12 +280,12 @@ def index_page(f: Fleet) -> str:
     bad = sum(p.code in (1, 3) for p in f.patients)
     word = "sick" if bad else "well"
     body = (
-        f'<header><p class="kind">shoal doctor fleet</p><h1>{len(f.patients):,} tables</h1>'
-        f'<p class="verdict {word}">{bad:,} of them need a look</p></header>'
+        f'<header><p class="kind">shoal doctor fleet</p><h1>{escape(count)}</h1>'
+        f'<p class="verdict {word}">{escape(f.headline)}</p></header>'
         f'<div class="wide" tabindex="0"><table class="fleet"><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
-    return document(f"{len(f.patients)} tables", body)
+    return document(count, body)
 
 
 def _patient(p: Patient) -> str:

@@ -124,9 +124,14 @@ def test_the_root_fix_is_the_longest_interval_of_the_slo() -> None:
 
 def test_buckets_come_from_the_largest_partition() -> None:
     step = steps_of(changed_clock(), "D2")["fewer-buckets"]
-    assert step.sql[0] == "ALTER TABLE `shop`.`orders` SET ('bucket' = '1');"
-    assert "CALL sys.rescale(`table` => 'shop.orders', bucket_num => 1);" in step.sql[1]
-    assert step.undo[0].endswith("('bucket' = '4');") and step.action is not None and step.typed_name
+    assert step.sql == (
+        "CALL sys.rescale(`table` => 'shop.orders', bucket_num => 1);",
+        "ALTER TABLE `shop`.`orders` SET ('bucket' = '1');",
+    )
+    assert step.undo[-1].endswith("('bucket' = '4');") and step.action is not None and step.typed_name
+    hidden = steps_of(changed_clock(**{"deletion-vectors.enabled": "true"}), "D2")["fewer-buckets"]
+    full = "CALL sys.compact(`table` => 'shop.orders', compact_strategy => 'full');"
+    assert hidden.sql == (full, *step.sql) and hidden.undo == (full, *step.undo)  # else rows of level 0 would be lost
     toy = Toy({"bucket": "4"})
     for n in range(6):
         toy.commit(*[("flush", File(b, 100 << 20)) for b in range(4)], at=n * 1000)
@@ -154,6 +159,31 @@ def test_expiry_names_its_holders() -> None:
     assert move.typed_name and "snapshots 5 to 39" in move.loses and "next_snapshot_id => 5" in move.undo[0]
     assert steps["expire-now"].block == "root fix" and "cannot be undone" in steps["expire-now"].undo[0]
     assert steps["bound-tags"].undo == ("ALTER TABLE `d`.`t` RESET ('tag.default-time-retained');",)
+
+
+def test_readers_get_vectors_where_paimon_allows_them() -> None:
+    """SchemaManager.checkAlterTableOption wants 'modifiable' in the schema before; SchemaValidation refuses the last two."""
+    step = steps_of(changed_clock(), "D17")["deletion-vectors"]
+    assert step.sql == (
+        "CALL sys.compact(`table` => 'shop.orders', compact_strategy => 'full');",
+        "ALTER TABLE `shop`.`orders` SET ('deletion-vectors.modifiable' = 'true');",
+        "ALTER TABLE `shop`.`orders` SET ('deletion-vectors.enabled' = 'true');",
+    )
+    for key, value in (
+        ("deletion-vectors.enabled", "true"), ("merge-engine", "first-row"), ("changelog-producer", "full-compaction"),
+    ):  # fmt: skip
+        assert not steps_of(changed_clock(**{key: value}), "D17"), key
+    high = steps_of(changed_clock(**{"num-sorted-run.compaction-trigger": "30"}), "D17")
+    assert list(high) == ["usual-trigger", "deletion-vectors"]
+    assert "usual-trigger" not in steps_of(changed_clock(**{"num-sorted-run.compaction-trigger": "3"}), "D17")
+
+
+def test_a_plan_in_flink_is_a_batch() -> None:
+    """sql-client streams by default: there CALL sys.compact goes on for ever, and statements do not wait."""
+    batch = ["SET 'execution.runtime-mode' = 'batch';", "SET 'table.dml-sync' = 'true';"]
+    assert plan_lines(plan(changed_clock(), [finding("D7")]))[2:4] == batch
+    assert not set(batch) & set(plan_lines(plan(changed_clock(), [finding("D4")])))
+    assert plan_lines(plan(changed_clock(), [finding("D10")]))[1] == ""  # no SQL at all
 
 
 def test_names_and_values_are_quoted() -> None:

@@ -88,9 +88,8 @@ def _fewer(case: Case, needed: int) -> tuple[str, ...]:
             f"write the table anew to put the keys it holds into about {needed} buckets",
         )
     return (
-        f"ALTER TABLE t SET ('bucket' = '{needed}'), and stop the writer",
-        "CALL sys.rescale(`table` => 'db.t') for each partition that is still written (or INSERT OVERWRITE "
-        "it from itself)",
+        f"stop the writer; CALL sys.rescale(`table` => 'db.t', bucket_num => {needed}); ALTER TABLE t SET ('bucket' = "
+        f"'{needed}')",
         "start the writer again with no more sink tasks than buckets",
         "or let a new table choose by itself: 'bucket' = '-1'",
     )
