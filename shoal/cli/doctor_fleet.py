@@ -99,8 +99,8 @@ def _show(found: Fleet) -> None:
         ]
         rows.append([p.name, word, *numbers, why])
     show_table(["table", "verdict", "live", "runs over", "excess", "retained", "snapshots", "why"], rows)
-    bad = sum(p.code in (1, 3) for p in found.patients)
-    note(f"{len(found.patients)} tables, {bad} of them need a look")
+    count = len(found.patients)
+    note(f"{count:,} table{'s' if count > 1 else ''}, {found.headline}")
 
 
 def _threads(text: str) -> int:

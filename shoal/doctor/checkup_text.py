@@ -67,9 +67,8 @@ def _pace(c: Checkup) -> list[RenderableType]:
     if d.files_per_minute is not None and d.files_per_commit is not None:
         lines.append(f"{brief(d.files_per_minute)} files a minute, {brief(d.files_per_commit)} a commit")
     if m.sustainability is not None:
-        rho, s = m.sustainability.ratio, m.sustainability
-        paid = "nothing is paid" if rho is None else f"{brief(rho)} files flushed for each one paid"
-        lines.append(f"{paid} (over {s.basis}{', provisional' if s.provisional else ''})")
+        s = m.sustainability
+        lines.append(f"{s.paid} (over {s.basis}{', provisional' if s.provisional else ''})")
     if m.change is not None and abs(m.change.difference) > 0.1 * max(m.change.b, 1e-9):
         lines.append(f"new files a minute changed: {m.change}")
     for stall in m.stalls[:1]:
@@ -177,9 +176,10 @@ def _comment(text: str) -> list[str]:
 
 
 def forecast_lines(
-    stalls: Sequence[Stall], requests: Requests | None, steady: Steady | None, planning: Planning | None
-) -> list[str]:
-    """What will be if nothing changes, each with its interval and what it assumes."""
+    stalls: Sequence[Stall], requests: Requests | None, steady: Steady | None, planning: Planning | None, *,
+    width: int = 78,
+) -> list[str]:  # fmt: skip
+    """What will be if nothing changes, each with its interval and what it assumes, in lines of a width."""
     out: list[str] = []
     for s in stalls[:SHOWN]:
         where = f"{s.partition}/{s.bucket}" if s.partition else str(s.bucket)
@@ -187,15 +187,15 @@ def forecast_lines(
             out += [f"bucket {where}: the writer already waits, {s.runs} sorted runs (stop at {s.stop_trigger})"]
         else:
             out += [f"bucket {where}: the writer waits in {_interval(s.minutes, ' min')} ({s.runs} runs now)"]
-        out += _indented(s.assumption)
+        out += _indented(s.assumption, width=width)
     if not stalls:
-        out.append("no bucket reaches the runs that writers wait for at this rate")
+        out.append("no writer has to wait at this rate")
     if requests is not None:
         out += ["", f"objects made: {brief(requests.per_commit)} a commit, {_interval(requests.puts_per_day)} a day"]
         out += [f"objects deleted: {_interval(requests.deletes_per_day)} a day"]
         if requests.cost_per_day is not None and requests.cost_per_day.value:
             out.append(f"requests cost: {_interval(requests.cost_per_day)} a day")
-        out += _indented(requests.assumption)
+        out += _indented(requests.assumption, width=width)
     if steady is not None:
         out += ["", "once expiry deletes as fast as commits make:"]
         for name, value in (
@@ -206,14 +206,14 @@ def forecast_lines(
         ):  # fmt: skip
             if value is not None and (value.value or "cost" not in name):
                 out.append(f"  {name}: {_interval(value, form=size_text if name == 'storage' else brief)}")
-        out += _indented(steady.assumption)
+        out += _indented(steady.assumption, width=width)
     if planning is not None:
         out += ["", f"planning a read takes {_interval(planning.now, ' s')} now"]
         if planning.days.value is not None:
             out.append(f"it takes more than {brief(planning.limit_s)} s in {_interval(planning.days, ' days')}")
         else:
             out.append(f"it does not reach {brief(planning.limit_s)} s at this rate")
-        out += _indented(planning.assumption)
+        out += _indented(planning.assumption, width=width)
     return out
 
 

@@ -41,8 +41,10 @@ class NextFull:
         return {"gigabytes": self.gigabytes, "least_gigabytes": self.least_gigabytes, "hours": self.hours}
 
     def __str__(self) -> str:
-        when = "" if self.hours is None else f" / {brief(self.hours)} h"
-        return f"next full compaction after about {size_text(self.gigabytes * 1e9)}{when}"
+        when = ""
+        if self.hours is not None:
+            when = f" / {brief(self.hours)} h" if self.hours >= 2 else f" / {brief(60 * self.hours)} min"
+        return f"next full compaction after about {size_text(1e9 * self.gigabytes)}{when}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from shoal.doctor.checkup_text import minutes_text, stocks_view
 from shoal.doctor.debt import Limits
 from shoal.doctor.model import Model
 from shoal.doctor.physical import PhysicalCount
-from shoal.doctor.report import brief, counts, grid, number_text, size_text, spaced
+from shoal.doctor.report import counts, grid, number_text, size_text, spaced
 from shoal.doctor.stock_rows import stock_rows
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def _rhythm(m: Model) -> list[str]:
         if c.next_full is not None:
             lines.append(str(c.next_full))
     if (s := m.sustainability) is not None:
-        ratio = "nothing is paid" if s.ratio is None else f"{brief(s.ratio)} files flushed for each one paid"
-        lines.append(f"{ratio}, over {s.basis} of {s.buckets:,} buckets")
+        lines.append(f"{s.paid}, over {s.basis} of {s.buckets:,} buckets")
     for change in m.segments.changes:
         what = change.signal.replace("_", " ")
         lines.append(f"snapshot {change.snapshot}: {what} {number_text(change.before)} -> {number_text(change.after)}")

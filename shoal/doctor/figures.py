@@ -221,12 +221,12 @@ def runs(c: Checkup) -> Figure | None:
     where = _bucket_name(worst.cycles.partition, worst.cycles.number)
     says = (
         f"Bucket {where} holds {worst.runs:,} sorted runs now, and held at most {int(series.max()):,}; compaction "
-        f"starts at {limits.compaction_trigger}, writers wait above {limits.stop_trigger}."
+        f"starts at {limits.compaction_trigger} (trigger), writers wait above {limits.stop_trigger} (stop)."
     )
     # a stop trigger far away would press the line flat
     rules = [svg.Rule(limits.compaction_trigger, f"trigger {limits.compaction_trigger}")]
     if limits.stop_trigger <= 4 * max(int(series.max()), limits.compaction_trigger):
-        rules.append(svg.Rule(limits.stop_trigger, f"writers wait above {limits.stop_trigger}"))
+        rules.append(svg.Rule(limits.stop_trigger, f"stop {limits.stop_trigger}"))
     title = f"Sorted runs of the worst bucket ({where})"
     return Figure(
         "runs", title, says, svg.lines("runs", title, says, drawn, rules=rules), tuple(d.name for d in drawn),
@@ -309,7 +309,7 @@ def buckets(c: Checkup) -> Figure | None:
         rows.append((name, f"{int(series[-1]):,}", f"{float(series.mean()):,.1f}", f"{int(series.max()):,}"))
     top = float(max(max(r) for r in cells))
     word = "sorted runs" if column == "runs" else "files"
-    says = f"The {len(shown)} worst buckets; the darkest cell holds {top:,.0f} {word}."
+    says = f"The {len(shown)} worst buckets; a cell of full colour holds {top:,.0f} {word}."
     title = f"Most {word} by bucket and time"
     drawn = svg.heat("buckets", title, says, edges, [n for n, _ in shown], cells, top)
     return Figure("buckets", title, says, drawn, (), ("bucket", "now", "mean", "most"), tuple(rows))

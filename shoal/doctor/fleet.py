@@ -88,6 +88,12 @@ class Fleet:
     def code(self) -> int:
         return max((p.code for p in self.patients), key=BADNESS.index, default=0)
 
+    @property
+    def headline(self) -> str:
+        """How many need somebody."""
+        bad = sum(p.code in (1, 3) for p in self.patients)
+        return f"{bad:,} of them need a look" if bad > 1 else "one of them needs a look" if bad else "none needs a look"
+
     def to_dict(self) -> dict[str, Any]:  # JSON
         return {"schema": SCHEMA, "code": self.code, "tables": [p.to_dict() for p in self.patients]}
 

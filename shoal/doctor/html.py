@@ -70,7 +70,7 @@ def _header(c: Checkup) -> str:
     word = c.verdict.word.split()[0]
     return (
         f'<header><p class="kind">shoal doctor check</p><h1>{escape(c.name)}</h1>'
-        f'<p class="verdict {word}">{escape(c.verdict.text)}</p><dl class="facts">{told}</dl></header>\n'
+        f'<p class="verdict {word}">{escape(c.verdict.text)}</p><dl class="facts head">{told}</dl></header>\n'
     )
 
 
@@ -128,8 +128,7 @@ def _pace(c: Checkup) -> str:
         parts.append(f"write amplification {brief(m.flows.write_amplification)} over this window")
     if m.sustainability is not None:
         s = m.sustainability
-        paid = "nothing is paid" if s.ratio is None else f"{brief(s.ratio)} files flushed for each one paid"
-        parts.append(f"{paid}, over {s.basis}{' (provisional)' if s.provisional else ''}")
+        parts.append(f"{s.paid}, over {s.basis}{' (provisional)' if s.provisional else ''}")
     if m.cycles is not None and m.cycles.next_full is not None:
         parts.append(str(m.cycles.next_full))
     return f"<p>{escape('; '.join(parts))}.</p>" if parts else ""
@@ -247,8 +246,11 @@ def _forecast_section(c: Checkup) -> str:
     m = c.case.model
     if m.requests is None:
         return ""
-    lines = forecast_lines(m.stalls, m.requests, m.steady, None)
-    return _section("forecast", "If nothing changes", f'<pre class="prose">{escape(chr(10).join(lines))}</pre>')
+    told = []
+    for line in forecast_lines(m.stalls, m.requests, m.steady, None, width=10_000):
+        kind = ' class="under"' if line.startswith(" ") else ""
+        told.append(f"<p{kind}>{escape(line.strip())}</p>" if line else "</div><div>")
+    return _section("forecast", "If nothing changes", f'<div class="prose"><div>{"".join(told)}</div></div>')
 
 
 def _footer(c: Checkup) -> str:
@@ -274,36 +276,40 @@ def page_name(table: str) -> str:
 
 def index_page(f: Fleet) -> str:
     """All tables, the sickest first, each with a link to its page."""
-    heads = ("table", "verdict", "live", "runs over", "excess", "retained", "snapshots", "files a minute", "why")
-    head = "".join(f'<th scope="col">{h}</th>' for h in heads)
+    head = "".join(f'<th scope="col">{h}</th>' for h in _FLEET)
     rows = "".join(_patient(p) for p in f.patients)
-    bad = sum(p.code in (1, 3) for p in f.patients)
-    word = "sick" if bad else "well"
+    word = "sick" if any(p.code in (1, 3) for p in f.patients) else "well"
+    count = f"{len(f.patients):,} table{'' if len(f.patients) == 1 else 's'}"
     body = (
         f'<header><p class="kind">shoal doctor fleet</p><h1>{escape(count)}</h1>'
         f'<p class="verdict {word}">{escape(f.headline)}</p></header>'
-        f'<div class="wide" tabindex="0"><table class="fleet"><thead><tr>{head}</tr></thead>'
+        f'<div class="wide" tabindex="0"><table class="fleet stack"><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
     return document(count, body)
 
 
+_FLEET = (
+    "table", "verdict", "live files", "merge debt", "excess files", "retained files", "snapshots", "files a minute",
+    "why",
+)  # fmt: skip
+
+
 def _patient(p: Patient) -> str:
     facts = p.facts()
-    numbers = "".join(
-        f"<td>{escape(number_text(facts[k]))}</td>"
-        for k in ("live_files", "merge_debt", "excess_files", "retained_files", "snapshots", "files_per_minute")
-    )
+    shown = ("live_files", "merge_debt", "excess_files", "retained_files", "snapshots", "files_per_minute")
+    numbers = "".join(f'<td data-h="{h}">{escape(number_text(facts[k]))}</td>' for h, k in zip(_FLEET[2:], shown))
     if p.checkup is None:
         why = "" if p.trouble is None else p.trouble.message
         return (
-            f'<tr><th scope="row">{escape(p.name)}</th><td><span class="tag sick">cannot be read</span></td>{numbers}'
+            f'<tr><th scope="row">{escape(p.name)}</th>'
+            f'<td data-h="verdict"><span class="tag sick">cannot be read</span></td>{numbers}'
             f'<td class="text">{escape(why)}</td></tr>'
         )
     why = ", ".join(dict.fromkeys(f"{f.id} {f.name}" for f in p.checkup.findings if f.severity != "info"))
     word = p.checkup.verdict.word
     return (
         f'<tr><th scope="row"><a href="{escape(page_name(p.name), quote=True)}">{escape(p.name)}</a></th>'
-        f'<td><span class="tag {word.split()[0]}">{escape(word)}</span></td>{numbers}'
+        f'<td data-h="verdict"><span class="tag {word.split()[0]}">{escape(word)}</span></td>{numbers}'
         f'<td class="text">{escape(why)}</td></tr>'
     )

@@ -26,6 +26,8 @@ max-width:none}
 .verdict.well{border-color:var(--good);color:var(--good)}.verdict.sick{border-color:var(--bad);color:var(--bad)}
 .verdict.too{color:var(--warn)}
 .facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(240px,1fr));gap:.5em 1.5em;margin:.8em 0}
+.head>div:first-child{grid-column:1/-1}
+.steps .facts{grid-template-columns:repeat(auto-fill,minmax(min(100%,320px),1fr))}
 .facts dt{color:var(--soft);font-size:.84rem}.facts dd{margin:0;overflow-wrap:anywhere}
 .wide{overflow-x:auto;margin:.4em 0}
 table{border-collapse:collapse;font-size:.92rem;font-variant-numeric:tabular-nums}
@@ -33,13 +35,13 @@ caption{text-align:left;color:var(--soft);font-size:.86rem;padding-bottom:.3em}
 th,td{padding:.34em .8em;text-align:right;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}
 th:first-child{text-align:left;padding-left:0}
 thead th{color:var(--soft);font-weight:600;font-size:.84rem;white-space:normal;vertical-align:bottom}
-tbody th{font-weight:600}.fleet th:last-child{text-align:left}
-#stocks~.wide td:nth-child(n+6),.fleet td:nth-child(2),td.text{text-align:left}
+tbody th{font-weight:600}.fleet tbody th{white-space:normal;overflow-wrap:anywhere;min-width:9em}
+#stocks~.wide :is(th,td):nth-child(n+6),.fleet :is(th,td):nth-child(2),.fleet th:last-child,td.text{text-align:left}
 #stocks~.wide td:last-child,td.text{white-space:normal;min-width:15em}
 .finding{background:var(--card);border:1px solid var(--line);border-left:5px solid var(--soft);border-radius:4px;
 padding:.8em 1em;margin:.8em 0}
 .finding.error{border-left-color:var(--bad)}.finding.warn{border-left-color:var(--warn)}
-.finding ul{margin:.4em 0;padding-left:1.3em}
+.finding p,.finding ul{max-width:88ch}.finding ul{margin:.4em 0;padding-left:1.3em}
 .tag{font-size:.78rem;font-weight:700;border:1px solid currentColor;border-radius:3px;padding:.05em .45em;
 color:var(--soft);white-space:nowrap}
 .error .tag,.tag.sick{color:var(--bad)}.warn .tag,.tag.too{color:var(--warn)}.tag.well{color:var(--good)}
@@ -63,15 +65,16 @@ details{margin:.4em 0}summary{cursor:pointer;color:var(--c0);font-size:.92rem}
 summary:focus-visible,.wide:focus-visible,a:focus-visible{outline:2px solid var(--c0);outline-offset:2px}
 a{color:var(--c0)}
 .steps{padding-left:1.4em}.steps>li{margin:0 0 1.4em}
-pre{background:var(--code);padding:.7em .9em;border-radius:4px;overflow-x:auto;font:.86rem/1.5 ui-monospace,monospace;
-margin:.4em 0}
-pre.prose{white-space:pre-wrap}
+pre{background:var(--code);padding:.7em .9em;border-radius:4px;font:.86rem/1.5 ui-monospace,monospace;
+margin:.4em 0;white-space:pre-wrap;overflow-wrap:anywhere}
+.prose{background:var(--code);padding:.7em .9em;border-radius:4px}.prose>div+div{margin-top:.9em}
+.prose p{margin:.1em 0;max-width:88ch}.prose .under{padding-left:1.4em;color:var(--soft)}
 footer{margin-top:3em;color:var(--soft);font-size:.88rem;border-top:1px solid var(--line)}
 @media (max-width:560px){main{padding:16px 14px 32px}h1{font-size:1.5rem}.finding,figure{padding:.7em .75em}
 svg text{font-size:13.5px}svg .note{font-size:13px}svg .label{font-size:14px}
 .stack,.stack tbody,.stack tr,.stack th,.stack td{display:block;text-align:left;border:0;padding:.1em 0}
 .stack thead{position:absolute;clip-path:inset(50%)}.stack tr{border-bottom:1px solid var(--line);padding:.5em 0}
-.stack td{white-space:normal;min-width:0}.stack td:empty{display:none}
-.stack td:not(:last-child)::before{content:attr(data-h) ": ";color:var(--soft)}}
+.stack td.text,.stack td{white-space:normal;min-width:0;overflow-wrap:anywhere}.stack td:empty{display:none}
+.stack td:not(:last-child,.text)::before{content:attr(data-h) ": ";color:var(--soft)}}
 @media print{.wide{overflow:visible}details{display:block}}
 """

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.doctor.attribution import minutes_of
 from shoal.doctor.cycles import Cycles, Phase, checkpoint_ends, table_phase
 from shoal.doctor.debt import Limits, data_commits, in_tree, needed_files, sums
+from shoal.doctor.report import brief
 from shoal.doctor.states import States, class_is, ints
 from shoal.doctor.window import (
     CHANGELOG,
@@ -233,6 +234,14 @@ class Sustainability:
     @property
     def ratio(self) -> float | None:
         return self.flush_per_minute / self.paid_per_minute if self.paid_per_minute > 0 else None
+
+    @property
+    def paid(self) -> str:
+        """The ratio in words."""
+        if self.ratio is None:
+            return "nothing is paid"
+        many = brief(self.ratio)
+        return f"{many} file{'' if many == '1' else 's'} flushed for each one paid"
 
     @property
     def pays(self) -> bool:

@@ -18,6 +18,8 @@ from shoal.doctor.report import brief
 
 WIDTH, HEIGHT = 440, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 12, 26
+_LABEL = 12  # pixels from one label of a level to the next
+_FEW = 60  # dots that do not touch each other
 _DAY_MS = 86_400_000
 _STEPS_MS = tuple(
     s * 1000 for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -95,14 +97,17 @@ def number(value: float) -> str:
 class Frame:
     """The plane of one plot: scales, grid and axes."""
 
-    def __init__(self, x: tuple[float, float], y: tuple[float, float], *, height: int = HEIGHT) -> None:
-        self.height = height
+    def __init__(
+        self, x: tuple[float, float], y: tuple[float, float], *, height: int = HEIGHT, right: int = _RIGHT
+    ) -> None:
+        self.height, self.right = height, WIDTH - right
         self.x0, self.x1 = x if x[1] > x[0] else (x[0] - 0.5, x[0] + 0.5)
         self.y0, self.y1 = y if y[1] > y[0] else (y[0], y[0] + 1)
+        self.label_y = float(height)
         self.parts: list[str] = []
 
     def px(self, x: float) -> float:
-        return _LEFT + (x - self.x0) / (self.x1 - self.x0) * (WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (x - self.x0) / (self.x1 - self.x0) * (self.right - _LEFT)
 
     def py(self, y: float) -> float:
         return self.height - _BOTTOM - (y - self.y0) / (self.y1 - self.y0) * (self.height - _TOP - _BOTTOM)
@@ -110,16 +115,16 @@ class Frame:
     def axes(self, *, time: bool) -> None:
         for value in ticks(self.y0, self.y1):
             y = self.py(value)
-            self.parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            self.parts.append(f'<line class="grid" x1="{_LEFT}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>')
             self.parts.append(
                 f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
             )
         bottom = self.height - _BOTTOM
-        self.parts.append(f'<line class="axis" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{bottom}" y2="{bottom}"/>')
+        self.parts.append(f'<line class="axis" x1="{_LEFT}" x2="{self.right}" y1="{bottom}" y2="{bottom}"/>')
         marks = time_ticks(self.x0, self.x1) if time else [(v, number(v)) for v in ticks(self.x0, self.x1)]
         for at, text in marks:
             x = self.px(at)
-            anchor = "end" if x > WIDTH - 40 else "start" if x < _LEFT + 14 else "middle"
+            anchor = "end" if x > self.right - 28 else "start" if x < _LEFT + 14 else "middle"
             self.parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
             self.parts.append(
                 f'<text class="tick" x="{x:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{escape(text)}</text>'
@@ -139,17 +144,19 @@ class Frame:
                 )
         elif self.y0 <= r.at <= self.y1:
             y = self.py(r.at)
-            self.parts.append(f'<line class="rule" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            self.parts.append(f'<line class="rule" x1="{_LEFT}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            # beside the plot, not on its points, and not on the label before it
+            self.label_y = min(y + 4, self.label_y - _LABEL)
             self.parts.append(
-                f'<text class="note" x="{WIDTH - _RIGHT - 2}" y="{y - 4:.1f}" text-anchor="end">'
-                f"{escape(r.label)}</text>"
+                f'<text class="note" x="{self.right + 5}" y="{self.label_y:.1f}">{escape(r.label)}</text>'
             )
 
     def line(self, one: Line, number_of: int) -> None:
         points = list(zip(one.x, one.y))
         if one.dots:
+            radius = 2.6 if len(points) <= _FEW else 1.8
             self.parts += [
-                f'<circle class="dot s{number_of}" cx="{self.px(x):.1f}" cy="{self.py(y):.1f}" r="2.6"/>'
+                f'<circle class="dot s{number_of}" cx="{self.px(x):.1f}" cy="{self.py(y):.1f}" r="{radius}"/>'
                 for x, y in points
             ]
             return
@@ -192,11 +199,13 @@ def lines(
     """Lines over time; the axis of values begins at 0."""
     xs = [v for s in series for v in s.x]
     ys = [v for s in series for v in (*s.y, *(s.band[1] if s.band else ()))] + [r.at for r in rules if not r.moment]
-    frame = Frame((min(xs, default=0), max(xs, default=1)), (0, 1.08 * max(ys, default=1) or 1))
+    levels = sorted((r for r in rules if not r.moment), key=lambda r: r.at)
+    right = _RIGHT if not levels else 14 + 7 * max(len(r.label) for r in levels)
+    frame = Frame((min(xs, default=0), max(xs, default=1)), (0, 1.08 * max(ys, default=1) or 1), right=right)
     frame.axes(time=time)
     for i, one in enumerate(series):
         frame.line(one, i)
-    for r in rules:
+    for r in (*levels, *(r for r in rules if r.moment)):
         frame.rule(r)
     return frame.svg(key, title, about)
 

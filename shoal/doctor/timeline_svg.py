@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from shoal.doctor.svg import moment
 from shoal.doctor.timeline import Lane, Point, Series, Timeline, figure
 
 WIDTH, NARROW = 960, 420  # of a page, and of a phone
 SHARED = ("interval", "flows", "runs")  # lanes whose series are held against each other
-_LEFT, _RIGHT, _TOP = 46, 14, 54
+_LEFT, _RIGHT, _TOP = 46, 14, 72
 _TALL, _LOW, _ROW = 64, 38, 13  # heights of a shared plot, of a plot of its own, of a row of marks
 _HEAD, _LEGEND, _GAP, _LINE = 20, 16, 14, 16
 _CHARACTER = 6.4  # pixels of a letter of 12 px, on average
@@ -29,6 +30,7 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { .shoal { --bg: #10151c; --ink: #e6eaf0; --dim: #9aa6b5; --grid: #28303a;
   --rule: #fb923c; --c0: #6aa8ff; --c1: #f0b23c; --c2: #4cc38a; --c3: #b794ff; } }
 .shoal text { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif; fill: var(--ink); }
+.shoal text { paint-order: stroke; stroke: var(--bg); stroke-width: 3px; stroke-linejoin: round; }
 .shoal .bg { fill: var(--bg); } .shoal .h { font-weight: 600; } .shoal .d { fill: var(--dim); font-size: 11px; }
 .shoal .t { font-size: 15px; font-weight: 600; } .shoal .n { fill: var(--rule); font-size: 11px; font-weight: 600; }
 .shoal .g { stroke: var(--grid); fill: none; } .shoal .r { stroke: var(--rule); stroke-dasharray: 3 3; opacity: .75; }
@@ -92,6 +94,7 @@ class _Drawing:
         self.t, self.width, self.y = t, width, float(_TOP)
         self.plot = width - _LEFT - _RIGHT
         self.out: list[str] = []
+        self.texts: list[str] = []  # over everything, each with an edge of the ground: rules run behind words
         self.top = self.y
 
     def x(self, at_ms: float) -> float:
@@ -100,7 +103,7 @@ class _Drawing:
 
     def text(self, x: float, y: float, words: str, style: str = "", anchor: str = "") -> None:
         more = f' class="{style}"' * bool(style) + f' text-anchor="{anchor}"' * bool(anchor)
-        self.out.append(f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(words)}</text>')
+        self.texts.append(f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(words)}</text>')
 
     # ---- lanes
 
@@ -236,15 +239,21 @@ class _Drawing:
 
     def finish(self, labelled_by: str) -> str:
         t, height = self.t, round(self.y + 12)
-        title = f"{t.name or t.table}, {t.clock(t.first_ms)} to {t.clock(t.last_ms)} UTC"
-        name = f'aria-labelledby="{labelled_by}"' if labelled_by else f'aria-label="{escape(f"Timeline of {title}")}"'
+        name, day = t.name or t.table, moment(t.first_ms, "%Y-%m-%d")
+        until = "" if moment(t.last_ms, "%Y-%m-%d") == day else f"{moment(t.last_ms, '%Y-%m-%d')} "
+        when = f"{day} {moment(t.first_ms, '%H:%M:%S')} to {until}{moment(t.last_ms, '%H:%M:%S')} UTC"
+        room = int((self.width - 2 * _RIGHT) / (_CHARACTER * 1.4))
+        shown = name if len(name) <= room else f"{name[: room - 9]}…{name[-8:]}"
+        title = escape(f"Timeline of {name}, {when}", quote=True)
+        label = f'aria-labelledby="{labelled_by}"' if labelled_by else f'aria-label="{title}"'
         head = (
             f'<svg{"" if labelled_by else _ALONE} class="shoal" viewBox="0 0 {self.width} {height}" '
-            f'width="{self.width}" height="{height}" role="img" {name}>{"" if labelled_by else _STYLED}'
+            f'width="{self.width}" height="{height}" role="img" {label}>{"" if labelled_by else _STYLED}'
             f'<rect class="bg" width="{self.width}" height="{height}"/>'
-            f'<text x="{_RIGHT}" y="24" class="t">{escape(title)}</text>'
+            f'<text x="{_RIGHT}" y="24" class="t">{escape(shown)}</text>'
+            f'<text x="{_RIGHT}" y="42" class="d">{escape(when)}</text>'
         )
-        return head + "\n" + "\n".join(self.out) + "\n</svg>\n"
+        return head + "\n" + "\n".join([*self.out, *self.texts]) + "\n</svg>\n"
 
 
 def _rows(lane: Lane) -> Iterator[_Row]:
