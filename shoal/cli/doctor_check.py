@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shoal.cli.doctor_history import budget_arguments, budget_of, since_ms
-from shoal.cli.failure import report as report_failure
+from shoal.cli.failure import reads
 from shoal.cli.output import has_colour, note, show_json, width
 from shoal.cli.parser import Command, Parser, number_of, one_of, table_argument
 from shoal.cli.warehouse import open_table
@@ -30,22 +31,6 @@ if TYPE_CHECKING:
     from shoal.doctor.query_log import Query
     from shoal.doctor.window import Window
     from shoal.table.table import Table
-
-CANNOT_READ = 3
-
-
-def reads(run: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
-    """A command of the doctor: a table that cannot be read is exit code 3, whatever the reason."""
-
-    def command(args: Namespace) -> int:
-        try:
-            return run(args)
-        except Corrupt as err:
-            report_failure(err, debug=args.debug)
-            return CANNOT_READ
-
-    return command
-
 
 # ---- looking ---------------------------------------------------------------------------------------------
 
@@ -110,7 +95,10 @@ def witness_arguments(parser: Parser) -> None:
 def slo_of(args: Namespace) -> int | None:
     from shoal.option_values import parse_duration
 
-    return None if args.slo is None else parse_duration(args.slo, "--slo")
+    slo = None if args.slo is None else parse_duration(args.slo, "--slo")
+    if slo is not None and slo <= 0:
+        raise BadRequest(f"--slo is {args.slo}", hint="give a time, such as 10s or '5 min'")
+    return slo
 
 
 def job_of(args: Namespace, table: str) -> Job | None:
@@ -173,14 +161,37 @@ def write_text(path: str, text: str) -> None:
     try:
         beside.write_text(text, encoding="utf-8")
         os.replace(beside, path)
+    except OSError as err:
+        raise BadRequest(
+            f"cannot write {path}: {err.strerror}", hint="name a file in a folder that is there, and yours to write to"
+        ) from err
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def one_to_stdout(args: Namespace, *options: str) -> None:
+    """Refuse several outputs on stdout, where none could be read any more."""
+    there = [f"--{o}" for o in options if getattr(args, o) == "-"]
+    if there and (args.output == "json" or args.json):
+        there.append("the JSON")
+    if len(there) > 1:
+        raise BadRequest(f"{' and '.join(there)} cannot both go to stdout", hint="write one of them to a file")
+
+
+def check_metric_arguments(args: Namespace) -> None:
+    """Refuse what would be ignored: options of metrics that nobody asked for."""
+    if args.prometheus is None and (args.per_bucket or args.catalog is not None):
+        option = "--per-bucket" if args.per_bucket else "--catalog"
+        raise BadRequest(f"{option} is about metrics, and there are none", hint="say --prometheus FILE too")
 
 
 # ---- check -----------------------------------------------------------------------------------------------
 
 
 def _check(args: Namespace) -> int:
+    one_to_stdout(args, "html", "prometheus")
+    check_metric_arguments(args)
     try:
         table = open_table(args)
         found = checkup_of(args, table)

@@ -11,11 +11,19 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.doctor_check import checkup_of, judge_arguments, look_arguments, reads, witness_arguments, write_text
+from shoal.cli.doctor_check import (
+    checkup_of,
+    judge_arguments,
+    look_arguments,
+    one_to_stdout,
+    witness_arguments,
+    write_text,
+)
+from shoal.cli.failure import reads
 from shoal.cli.output import is_terminal, note, show_json
 from shoal.cli.parser import Command, Parser, number_of, table_argument
 from shoal.cli.warehouse import open_lake, open_table
-from shoal.errors import BadRequest, NotFound
+from shoal.errors import BadRequest, Corrupt, NotFound
 
 if TYPE_CHECKING:
     from shoal.doctor.fix import Plan, Step
@@ -26,6 +34,7 @@ _KEY = "plan"
 
 
 def _fix(args: Namespace) -> int:
+    one_to_stdout(args, "plan")
     table = open_table(args)
     found = checkup_of(args, table)
     plan = found.plan
@@ -120,7 +129,12 @@ def _verify(args: Namespace) -> int:
 
     metadata = metadata_of(table)
     value, where = _plan_value(args, metadata.store.uri, table.name)
-    plan = Plan.of(value, where)
+    try:
+        plan = Plan.of(value, where)
+    except Corrupt as err:
+        if args.plan is None:
+            raise
+        raise BadRequest(err.message, hint=err.hint) from err  # another file was named
     if plan.table != metadata.store.uri:
         raise BadRequest(f"{where} is a plan for {plan.table}, not for {metadata.store.uri}")
     applied = value.get("applied") or []

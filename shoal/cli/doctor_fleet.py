@@ -8,12 +8,20 @@ from argparse import Namespace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from shoal.cli.doctor_check import judge_arguments, output_arguments, slo_of, write_metrics, write_text
+from shoal.cli.doctor_check import (
+    check_metric_arguments,
+    judge_arguments,
+    one_to_stdout,
+    output_arguments,
+    slo_of,
+    write_metrics,
+    write_text,
+)
 from shoal.cli.doctor_history import budget_arguments, budget_of
 from shoal.cli.output import Cell, note, show_json, show_table
 from shoal.cli.parser import Command, Parser
 from shoal.cli.warehouse import open_lake
-from shoal.errors import BadRequest, NotFound, StorageFailed
+from shoal.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
     from shoal.catalog.filesystem import Lake
@@ -30,6 +38,8 @@ def _fleet(args: Namespace) -> int:
     from shoal.doctor.take import take
     from shoal.doctor.watch import metadata_of
 
+    one_to_stdout(args, "prometheus")
+    check_metric_arguments(args)
     lake = open_lake(args)
     names, slo, budget = _names(args, lake), slo_of(args), budget_of(args)
 
@@ -74,7 +84,9 @@ def _write(args: Namespace, found: Fleet, now_ms: int) -> None:
         try:
             os.makedirs(args.html, exist_ok=True)
         except OSError as err:
-            raise StorageFailed(f"cannot make the folder {args.html}: {err.strerror}") from err
+            raise BadRequest(
+                f"cannot make the folder {args.html}: {err.strerror}", hint="name another folder with --html"
+            ) from err
         for p in found.patients:
             if p.checkup is not None:
                 write_text(os.path.join(args.html, page_name(p.name)), page(p.checkup))

@@ -7,7 +7,8 @@ from argparse import Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shoal.cli.doctor_check import look, look_arguments, measure, reads
+from shoal.cli.doctor_check import look, look_arguments, measure, slo_of
+from shoal.cli.failure import reads
 from shoal.cli.output import show_json
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_table
@@ -21,13 +22,8 @@ TOO_LITTLE = 4
 def _freshness(args: Namespace) -> int:
     table = open_table(args)
     from shoal.doctor.freshness import freshness
-    from shoal.errors import BadRequest
-    from shoal.option_values import parse_duration
 
-    slo = None if args.slo is None else parse_duration(args.slo, "--slo")
-    if slo is not None and slo <= 0:
-        raise BadRequest(f"--slo is {args.slo}", hint="give a time, such as 10s or '5 min'")
-    window = look(args, table)
+    slo, window = slo_of(args), look(args, table)
     measured = measure(args, table, window) or freshness(window, now_ms=table.clock.now_ms())
     found = replace(measured, slo_ms=slo)
     if args.output == "json":

@@ -11,10 +11,11 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from shoal.cli.failure import CANNOT_READ, reads
 from shoal.cli.output import BOLD, paint, show_json, show_pairs, show_table
 from shoal.cli.parser import Command, Parser, number_of, table_argument
 from shoal.cli.warehouse import open_lake, open_table
-from shoal.errors import BadRequest
+from shoal.errors import BadRequest, Corrupt
 
 if TYPE_CHECKING:
     from shoal.clock import Clock
@@ -77,7 +78,10 @@ def since_ms(text: str | None, clock: Clock) -> int | None:
         except ValueError as err:
             raise BadRequest(f"--since '{text}' is no time", hint="write 2h, or 2026-11-01T12:00") from err
         return round((at if at.tzinfo else at.replace(tzinfo=clock.zone)).timestamp() * 1000)
-    return clock.now_ms() - parse_duration(text, "--since")
+    try:
+        return clock.now_ms() - parse_duration(text, "--since")
+    except BadRequest as err:
+        raise BadRequest(f"--since '{text}' is no time", hint="write 2h, or 2026-11-01T12:00") from err
 
 
 # ---- watch -----------------------------------------------------------------------------------------------
@@ -106,7 +110,8 @@ def _watch(args: Namespace) -> int:
                 tables, history, clock=lake.clock, scheduler=scheduler, every_s=every, once=args.once,
                 budget=budget_of(args, stop.is_set), jobs=jobs,
             ):  # fmt: skip
-                code = max(code, 0 if look.trouble is None else look.trouble.exit_code)
+                if look.trouble is not None:
+                    code = max(code, CANNOT_READ if isinstance(look.trouble, Corrupt) else look.trouble.exit_code)
                 text = json.dumps(look.to_dict(), ensure_ascii=False) if args.output == "json" else look.line()
                 print(text, flush=True)
     finally:
@@ -327,7 +332,7 @@ HISTORY_COMMANDS = (
         "shoal doctor watch -w /data/warehouse shop.orders --every 10s\n"
         "shoal doctor watch -w /data/warehouse shop.orders --flink http://jobs:8081\n"
         "shoal doctor watch -w /data/warehouse 'shop.*' --once -o json",
-        _watch, _watch_arguments,
+        reads(_watch), _watch_arguments,
         about="Look at a table, or at all tables of a database, until Ctrl-C: what new\n"
         "snapshots made and removed. Looks are kept in a history outside the warehouse,\n"
         "with --flink the checkpoints of the job too, which Flink soon forgets.",
@@ -336,14 +341,14 @@ HISTORY_COMMANDS = (
         "doctor history", "what was seen of a table, or can still be",
         "shoal doctor history -w /data/warehouse shop.orders --since 2h\n"
         "shoal doctor history -w /data/warehouse shop.orders --rebuild",
-        _history, _history_arguments,
+        reads(_history), _history_arguments,
         about="Catch up with a table and show all that is kept of it. With --rebuild, begin\n"
         "anew from what it retains, and tell what else its past was, and how surely.",
     ),
     Command(
         "doctor export", "write a table's history as Parquet files",
         "shoal doctor export -w /data/warehouse shop.orders --parquet /tmp/orders",
-        _export, _export_arguments,
+        reads(_export), _export_arguments,
         about="Catch up with a table, then write all that is kept of it: snapshots, flows, the\n"
         "state, events, gaps, schemas, holders, and the trend of all ages.",
     ),

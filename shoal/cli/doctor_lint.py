@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from shoal.cli.failure import reads
 from shoal.cli.output import DIM, RED, YELLOW, note, paint, show_json
 from shoal.cli.parser import Command, Parser, one_of
 from shoal.cli.warehouse import open_lake
@@ -148,7 +149,7 @@ LINT = Command(
     "shoal doctor lint -w /data/warehouse shop.orders\n"
     "shoal doctor lint ddl.sql config.yaml --fail-on warn\n"
     "shoal doctor lint ddl.sql -o sarif > lint.sarif",
-    _lint, _arguments, outputs=("text", "json", "sarif"),
+    reads(_lint), _arguments, outputs=("text", "json", "sarif"),
     about="Check options against what Paimon 2.0.0 does with them: keys that do not exist,\n"
     "values that it cannot read, and combinations that it refuses, or ignores, or\n"
     "that cost more than they give. Exit code 1: a finding reaches --fail-on.",

@@ -7,7 +7,8 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from shoal.cli.doctor_check import look_arguments, look_beside, reads, write_text
+from shoal.cli.doctor_check import look_arguments, look_beside, one_to_stdout, write_text
+from shoal.cli.failure import reads
 from shoal.cli.output import BOLD, DIM, is_terminal, note, paint, show_json, width
 from shoal.cli.parser import Command, Parser, table_argument
 from shoal.cli.warehouse import open_table
@@ -21,6 +22,7 @@ _STYLES = {"head": BOLD, "title": BOLD, "plain": "", "dim": DIM}
 
 
 def _timeline(args: Namespace) -> int:
+    one_to_stdout(args, "svg", "html")
     table = open_table(args)
     from shoal.doctor.checkup import TOO_LITTLE, WELL
     from shoal.doctor.query_log import query_log

@@ -9,20 +9,39 @@ from __future__ import annotations
 
 import errno
 import sys
+from argparse import Namespace
+from collections.abc import Callable
 
 from shoal.cli.output import RED, YELLOW, note, paint
-from shoal.errors import NotFound, ShoalError, StorageFailed
+from shoal.errors import Corrupt, NotFound, ShoalError, StorageFailed
 
 DEFECT, INTERRUPTED = 70, 130
 EXIT_CODES = (
     (0, "fine"),
     (1, "the doctor's verdict is bad"),
     (2, "your input: an option, SQL, an unknown name, what is not supported"),
-    (3, "somebody else committed first, or the storage failed: try again"),
+    (3, "somebody else committed first, or the storage failed: try again; of the doctor also: it cannot be read"),
     (4, "a file of the table is corrupt; of the doctor: too little data"),
     (DEFECT, "a defect of shoal itself; please report it"),
     (INTERRUPTED, "interrupted (Ctrl-C)"),
 )
+
+
+# the doctor's exit code for a table, or a history, that cannot be read, whatever the reason
+CANNOT_READ = 3
+
+
+def reads(run: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
+    """A command of the doctor: what cannot be read is `CANNOT_READ`; 4 says that there is too little of it."""
+
+    def command(args: Namespace) -> int:
+        try:
+            return run(args)
+        except Corrupt as err:
+            report(err, debug=args.debug)
+            return CANNOT_READ
+
+    return command
 
 
 class Defect(ShoalError):

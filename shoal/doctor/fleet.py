@@ -92,6 +92,8 @@ class Fleet:
     def headline(self) -> str:
         """How many need somebody."""
         bad = sum(p.code in (1, 3) for p in self.patients)
+        if len(self.patients) == 1:
+            return "it needs a look" if bad else "it needs no look"
         return f"{bad:,} of them need a look" if bad > 1 else "one of them needs a look" if bad else "none needs a look"
 
     def to_dict(self) -> dict[str, Any]:  # JSON

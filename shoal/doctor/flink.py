@@ -46,7 +46,10 @@ class Rest:
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadRequest(f"'{url}' is no Flink address", hint="give one like http://jobmanager:8081")
+            raise BadRequest(
+                f"'{url}' is no Flink address, and no folder",
+                hint="give one like http://jobmanager:8081, or a folder of saved answers",
+            )
         self.at = urllib.parse.urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
         self._timeout = timeout_s
 

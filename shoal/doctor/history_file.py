@@ -97,9 +97,11 @@ def default_path() -> Path:
 
 
 def check_outside(path: Path, uri: str) -> None:
-    """`BadRequest` for a history file inside the folder at `uri`: the doctor writes nothing there."""
+    """`BadRequest` for a history file inside the warehouse of the table at `uri`: the doctor writes nothing there."""
     if uri.startswith("file:"):
         root = Path("/" + uri.removeprefix("file:").lstrip("/")).resolve()
+        if root.parent.suffix == ".db":
+            root = root.parent.parent
         if path.resolve().is_relative_to(root):
             raise BadRequest(
                 f"the history file {path} lies inside {root}, where the doctor writes nothing",

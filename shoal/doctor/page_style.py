@@ -35,9 +35,10 @@ caption{text-align:left;color:var(--soft);font-size:.86rem;padding-bottom:.3em}
 th,td{padding:.34em .8em;text-align:right;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}
 th:first-child{text-align:left;padding-left:0}
 thead th{color:var(--soft);font-weight:600;font-size:.84rem;white-space:normal;vertical-align:bottom}
-tbody th{font-weight:600}.fleet tbody th{white-space:normal;overflow-wrap:anywhere;min-width:9em}
+tbody th{font-weight:600}.fleet tbody th{white-space:normal;overflow-wrap:anywhere;min-width:13em}
+td.text{overflow-wrap:anywhere}
 #stocks~.wide :is(th,td):nth-child(n+6),.fleet :is(th,td):nth-child(2),.fleet th:last-child,td.text{text-align:left}
-#stocks~.wide td:last-child,td.text{white-space:normal;min-width:15em}
+#stocks~.wide td:last-child,td.text{white-space:normal;min-width:14em}
 .finding{background:var(--card);border:1px solid var(--line);border-left:5px solid var(--soft);border-radius:4px;
 padding:.8em 1em;margin:.8em 0}
 .finding.error{border-left-color:var(--bad)}.finding.warn{border-left-color:var(--warn)}
@@ -48,7 +49,7 @@ color:var(--soft);white-space:nowrap}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,430px),1fr));gap:18px}
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:4px;padding:.9em 1em;min-width:0}
 figure p{color:var(--soft);font-size:.92rem;margin:.4em 0}
-svg{display:block;width:100%;height:auto}
+figure .shoal{--bg:var(--card)}svg{display:block;width:100%;height:auto}
 svg text{font:11.5px system-ui,sans-serif;fill:var(--soft)}svg .label{fill:var(--ink);font-size:12.5px}
 svg .note{font-size:11px;fill:var(--ink);paint-order:stroke;stroke:var(--card);stroke-width:3px}
 .grid{stroke:var(--grid)}.axis{stroke:var(--line)}.rule{stroke:var(--soft);stroke-dasharray:4 3}

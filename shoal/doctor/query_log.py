@@ -47,7 +47,14 @@ def query_log(path: str | Path, table: str) -> tuple[Query, ...]:
 def _rows(text: str, path: str) -> Iterable[Mapping[str, Any]]:
     start = text.lstrip()[:1]
     if start not in ("[", "{"):
-        return list(csv.DictReader(io.StringIO(text)))
+        table = csv.DictReader(io.StringIO(text))
+        names = set(table.fieldnames or ())
+        if "time" not in names or not names & {"duration", "duration_ms"}:
+            raise BadRequest(
+                f"{path}: no columns 'time' and 'duration' in its first line",
+                hint="begin with a line like time,table,duration,files",
+            )
+        return list(table)
     try:
         rows = json.loads(text) if start == "[" else [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as err:

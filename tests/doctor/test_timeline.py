@@ -292,7 +292,9 @@ def test_query_logs(tmp_path: Path) -> None:
     [
         ("time,duration\nyesterday,1\n", "row 1: 'yesterday' is no time"),
         ("time,duration\n1,1\n1,soon\n", "row 2: 'soon' is no duration"),
-        ("time,files\n1,1\n", "row 1: no duration"),
+        ("time,files\n1,1\n", "no columns 'time' and 'duration' in its first line"),
+        ("a,b\n", "no columns 'time' and 'duration' in its first line"),
+        ('[{"time": 1}]', "row 1: no duration"),
         ("time,duration,files\n1,1,many\n", "row 1: files 'many' is not a number"),
         ("[1]", "no object"),
         ("{", "not JSON"),
