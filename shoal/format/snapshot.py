@@ -87,8 +87,22 @@ _NEEDED = (
 )
 
 
+# Snapshots by the bytes of their files: these are read again and again, and most hold what they held before.
+_KNOWN: dict[bytes, Snapshot] = {}
+_KEPT = 256
+
+
 def decode(data: bytes, path: str) -> Snapshot:
     """A snapshot from its file; `Corrupt` names the file and the field."""
+    known = _KNOWN.get(data)
+    if known is None:
+        if len(_KNOWN) >= _KEPT:
+            _KNOWN.clear()
+        known = _KNOWN[data] = _decode(data, path)
+    return known
+
+
+def _decode(data: bytes, path: str) -> Snapshot:
     raw = jackson.loads(data, path)
     values: dict[str, Any] = {}
     for json, name in _ORDER:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import threading
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ class MemoryStore:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._files: dict[str, tuple[bytes, int]] = {}
+        self._paths: list[str] = []  # sorted: what is below a folder lies side by side
 
     def __repr__(self) -> str:
         return f"MemoryStore({self._name!r})"
@@ -72,26 +74,39 @@ class MemoryStore:
     def _below(self, prefix: str) -> builtins.list[tuple[str, str, bytes, int]]:
         """Path, path relative to the folder, data and time of every file that listings show."""
         start = f"{prefix}/" if prefix else ""
+        at = len(start)
         with self._lock:
-            found = [(p, p[len(start) :], data, ms) for p, (data, ms) in self._files.items() if p.startswith(start)]
-        return [one for one in found if not any(hidden(part) for part in one[1].split("/"))]
+            paths = self._paths
+            if prefix:
+                paths = paths[bisect_left(paths, start) : bisect_left(paths, f"{prefix}0")]  # "0" follows "/"
+            found = [(p, p[at:], *self._files[p]) for p in paths]
+        return [one for one in found if not any(map(hidden, one[1].split("/")))]
 
     def create(self, path: str, data: bytes) -> bool:
         entry = (bytes(data), self._clock.now_ms())
         with self._lock:
-            return self._files.setdefault(checked(path), entry) is entry
+            return self._entered(checked(path), entry) is entry
 
     def put(self, path: str, data: bytes) -> None:
         entry = (bytes(data), self._clock.now_ms())
         with self._lock:
-            self._files[checked(path)] = entry
+            self._entered(checked(path), entry)
+            self._files[path] = entry
+
+    def _entered(self, path: str, entry: tuple[bytes, int]) -> tuple[bytes, int]:
+        """What the path holds: `entry` when it held nothing. Under the lock."""
+        found = self._files.setdefault(path, entry)
+        if found is entry:
+            insort(self._paths, path)
+        return found
 
     def sink(self, path: str) -> MemorySink:
         return MemorySink(self, checked(path))
 
     def delete(self, path: str) -> None:
         with self._lock:
-            self._files.pop(checked(path), None)
+            if self._files.pop(checked(path), None) is not None:
+                del self._paths[bisect_left(self._paths, path)]
 
 
 class MemorySink:
