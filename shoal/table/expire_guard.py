@@ -21,7 +21,7 @@ from shoal.store.base import Store
 from shoal.store.branch import BranchStore
 from shoal.table import history, refs
 from shoal.table.expire import Quiet
-from shoal.table.metadata import Metadata, live_entries
+from shoal.table.metadata import Metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -352,9 +352,7 @@ def live_names(meta: Metadata, snap: Snapshot) -> pa.Array:
     """Names of a snapshot's live data files."""
 
     def load() -> tuple[pa.Array, int]:
-        metas = meta.manifests(snap)
-        live = live_entries([meta.entries(m) for m in metas], any(m.deleted for m in metas))
-        names = live.column("file_name").combine_chunks()
+        names = meta.live_in(meta.manifests(snap)).column("file_name").combine_chunks()
         return names, names.nbytes
 
     key = f"live names {snap.base_manifest_list} {snap.delta_manifest_list}"

@@ -20,12 +20,12 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), False), ("n", pa.int32()), ("t", p
 FORMATS = ("parquet", "orc", "avro")
 
 
-def wide(seed: int) -> pa.RecordBatch:
+def wide(seed: int, rows: int = ROWS) -> pa.RecordBatch:
     """Rows of letters that compress to three quarters."""
-    letters = np.random.default_rng(seed).integers(48, 112, ROWS * WIDTH, dtype=np.uint8)
-    offsets = pa.py_buffer(np.arange(ROWS + 1, dtype=np.int32) * WIDTH)
-    texts = pa.StringArray.from_buffers(ROWS, offsets, pa.py_buffer(letters))
-    keys = np.arange(ROWS)
+    letters = np.random.default_rng(seed).integers(48, 112, rows * WIDTH, dtype=np.uint8)
+    offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * WIDTH)
+    texts = pa.StringArray.from_buffers(rows, offsets, pa.py_buffer(letters))
+    keys = np.arange(rows)
     return pa.RecordBatch.from_arrays([pa.array(keys), pa.array((keys % 7).astype(np.int32)), texts], schema=SCHEMA)
 
 
@@ -92,9 +92,11 @@ def test_stripes_and_row_groups_follow_the_memory_where_batches_are_larger() -> 
 def test_compaction_of_wide_rows_keeps_them(form: str) -> None:
     store = MemoryStore()
     t = table(store, form, **{"compaction.min.file-num": "2"})
+    t.memory = MEMORY // 4
     for seed in (1, 2, 3):
-        add(t, wide(seed))
+        add(t, wide(seed, ROWS // 4))
     before = t.scan().to_arrow().sort_by([("k", "ascending"), ("t", "ascending")])
+    assert before.nbytes > 3 * t.memory
     report = t.maintain.compact()
     assert report.files_before == 3 and report.files_after == 1
     assert t.scan().to_arrow().sort_by([("k", "ascending"), ("t", "ascending")]).equals(before)
