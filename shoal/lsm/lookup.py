@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -213,7 +213,7 @@ class LookupFile:
                 writer.close()
             file.flush()
             size, stretches = words.mapped()
-            self.bytes = file.tell() + size
+            self.bytes: int = file.tell() + size
             self.columns: tuple[str, ...] = ()
             self._segments: list[_Segment] = []
             if writer is not None and file.tell():
@@ -293,16 +293,24 @@ class Hits:
         return Hits(out)
 
 
-class LookupFiles:
-    """Files that were asked lately. Used from several threads; a file is made once."""
+class OnDisk(Protocol):
+    @property
+    def bytes(self) -> int: ...
+
+
+F = TypeVar("F", bound=OnDisk)
+
+
+class LookupFiles(Generic[F]):
+    """Files that were asked lately, by their data files' names. Used from several threads; a file is made once."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
         self._max = max_bytes
         self._bytes = 0
-        self._files: OrderedDict[str, LookupFile] = OrderedDict()
+        self._files: OrderedDict[str, F] = OrderedDict()
         self._lock = threading.Lock()
 
-    def there(self, name: str) -> LookupFile | None:
+    def there(self, name: str) -> F | None:
         """The file, where it has been made."""
         with self._lock:
             found = self._files.get(name)
@@ -310,7 +318,7 @@ class LookupFiles:
                 self._files.move_to_end(name)
             return found
 
-    def get(self, name: str, make: Callable[[], LookupFile]) -> LookupFile:
+    def get(self, name: str, make: Callable[[], F]) -> F:
         found = self.there(name)
         if found is not None:
             return found

@@ -116,7 +116,8 @@ class RollingWriter:
     """Write batches of value columns (and, for keyed tables, sequence number and row kind); `close` gives the files.
 
     Append tables pass `first_sequence`: their files count rows from there. A `changelog` holds rows of all kinds, a
-    key more than once. `columns` are those of files that hold a part of the table's columns.
+    key more than once. `columns` are those of files that hold a part of the table's columns. Rows that are sorted by
+    other columns than the key are `clustered` by those: a file's least and greatest row are told by them.
     """
 
     def __init__(
@@ -129,8 +130,10 @@ class RollingWriter:
         expected_bytes: int = 0,
         changelog: bool = False,
         columns: Sequence[Field] | None = None,
+        clustered: Sequence[Field] = (),
     ) -> None:
         self._spec = spec
+        self._clustered = tuple(clustered)
         self._form = spec.form(level, changelog, columns)
         self._changelog = changelog
         self._write_cols = None if columns is None else tuple(f.name for f in columns)
@@ -154,6 +157,7 @@ class RollingWriter:
                         in_memory=self._expected < _IN_MEMORY,
                         recent=None if self._changelog else self._spec.recent,
                         indexed=not self._changelog,
+                        clustered=self._clustered,
                     )
                 rows = self._step(batch, batch.num_rows - at)
                 self._open.write(batch if rows == batch.num_rows else batch.slice(at, rows))
@@ -204,11 +208,15 @@ class _OpenFile:
     """One file being written, with running key, sequence and delete counts."""
 
     def __init__(
-        self, spec: FileSpec, form: FileForm, *, in_memory: bool, recent: RecentFiles | None, indexed: bool
-    ) -> None:
+        self, spec: FileSpec, form: FileForm, *, in_memory: bool, recent: RecentFiles | None, indexed: bool,
+        clustered: tuple[Field, ...],
+    ) -> None:  # fmt: skip
         import pyarrow as pa
 
         self._spec = spec
+        self._clustered = clustered
+        key = clustered or tuple(spec.schema.field(n) for n in spec.schema.trimmed_keys)
+        self._bounded, self._bound_types = [f.name for f in key], tuple(f.type for f in key)
         self._form = form
         self.name = spec.next_name(form)
         self.rows = 0
@@ -259,12 +267,13 @@ class _OpenFile:
         self._low = low if self._first is None else min(self._low, low)
         self._high = high if self._first is None else max(self._high, high)
         self._deletes += pc.sum(pc.is_in(kind, pa.array([1, 3], pa.int8()))).as_py() or 0
-        keys = batch.select(list(spec.schema.trimmed_keys))
+        bounded = batch.select(self._bounded)
         if self._first is None:
-            self._first = keys.slice(0, 1)
-        self._last = keys.slice(batch.num_rows - 1, 1)
+            self._first = bounded.slice(0, 1)
+        self._last = bounded.slice(batch.num_rows - 1, 1)
         values = [batch.column(n) for n in spec.schema.names]
-        arrays = [*(() if self._form.thin else keys.columns), sequence, kind, *values]
+        keys = () if self._form.thin else batch.select(list(spec.schema.trimmed_keys)).columns
+        arrays = [*keys, sequence, kind, *values]
         fields = [pa.field(f.name, a.type, f.type.nullable) for f, a in zip(self._form.fields, arrays)]
         self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
 
@@ -306,7 +315,8 @@ class _OpenFile:
                 file_source=source, value_stats_cols=covered,
             )  # fmt: skip
         assert self._first is not None and self._last is not None
-        prefix = "" if self._form.thin else KEY_PREFIX
+        # Java takes the statistics of keys from the value columns where files are clustered
+        prefix = "" if self._form.thin or self._clustered else KEY_PREFIX
         return DataFile(
             self.name, written.size, written.rows, self._key(self._first), self._key(self._last),
             key_stats(schema.key_fields, written.bounds, limits, prefix), stats, self._low, self._high, schema.id,
@@ -315,7 +325,7 @@ class _OpenFile:
         )  # fmt: skip
 
     def _key(self, row: pa.RecordBatch) -> bytes:
-        types = self._spec.schema.key_types
+        types = self._bound_types
         return encode(types, [stored_values(row.column(i), t)[0] for i, t in enumerate(types)])
 
     def abort(self) -> None:

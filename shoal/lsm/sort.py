@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from shoal.lsm.spill import Kept, Shelf
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shoal.format.types import Field
+    from shoal.format.types import DataType, Field
 
 KEY = "_SORT_KEY"
 Read = Callable[[Sequence[str] | None], "Iterator[pa.RecordBatch]"]
@@ -49,10 +50,17 @@ _MERGE_PARTS = 2
 _SPILLED_ROWS = (64, 8_192)
 _SPILLED_SHARE = 0.1 / 50 / _MERGE_PARTS
 _ROWS = 65_536
+# What a column adds to the key of a row, about.
+_KEY_BYTES = 24
 _SORTABLE = (
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME", "TIMESTAMP",
     "TIMESTAMP_LTZ", "CHAR", "VARCHAR", "BINARY", "VARBINARY",
 )  # fmt: skip
+
+
+def sortable(t: DataType) -> bool:
+    """Whether values of this type have an order here."""
+    return t.root in _SORTABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ class SortOrder:
         for i, c in enumerate(self.columns):
             if c not in types:
                 raise BadRequest(f"{table}: there is no column '{c}' to sort by", hint=f"it has {', '.join(types)}")
-            if types[c].root not in _SORTABLE:
+            if not sortable(types[c]):
                 raise BadRequest(f"{table}: column '{c}' ({types[c]}) has no order to sort by")
             if c in self.columns[:i]:
                 raise BadRequest(f"{table}: column '{c}' is named twice in the order")
@@ -137,6 +145,30 @@ def _told(open_: Open, again: Callable[[int], None] | None) -> Open:
             yield batch
 
     return opened
+
+
+def merged_rows(runs: Sequence[RunInput], order: SortOrder, budget: Budget) -> Iterator[pa.RecordBatch]:
+    """All rows of runs that lie in the order of the columns each, in that order; of equal rows those of an earlier run
+    come first."""
+    assert order.strategy == ORDER, "only the values of the columns tell where a row of one run goes in another"
+    inputs = []
+    before = 0
+    for i, run in enumerate(runs):
+        opened = partial(_keyed, run.open, order, before)
+        inputs.append(RunInput(opened, run.row_bytes + _KEY_BYTES * len(order.columns), (i, i), run.rows))
+        before += run.rows
+    for batch in order_runs(inputs, Rules((KEY,)), budget.share(_MERGE_PARTS)):
+        yield batch.drop_columns([KEY])
+
+
+def _keyed(open_run: Open, order: SortOrder, before: int, rows: int) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for batch in open_run(rows):
+        numbers = np.arange(before, before + batch.num_rows, dtype=np.uint64)
+        before += batch.num_rows
+        key = _key([batch.column(c) for c in order.columns], None, numbers)
+        yield batch.append_column(pa.field(KEY, pa.binary(), False), key)
 
 
 def _sorted(

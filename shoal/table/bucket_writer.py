@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One bucket being written: its level-0 files, its sequence numbers, and the compaction beside it.
 
-Agrees with: MergeTreeWriter, MergeTreeCompactManager, AppendOnlyWriter (2.0.0). Invariant: `levels` is what the bucket
-will hold once everything staged is committed; one compaction runs at a time; a finished compaction enters the
+Agrees with: MergeTreeWriter, MergeTreeCompactManager, ClusteringCompactManager (2.0.0). Invariant: `levels` is what the
+bucket will hold once everything staged is committed; one compaction runs at a time; a finished compaction enters the
 checkpoint that collects it.
 """
 
@@ -18,11 +18,13 @@ from shoal.clock import Scheduler
 from shoal.errors import BadRequest, ShoalError
 from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
+from shoal.lsm.clustered_pick import ClusteredFiles, ClusteredPlan, pick_clustered
 from shoal.lsm.levels import Levels
-from shoal.lsm.pick import Memory, Plan, pick, should_wait
+from shoal.lsm.pick import Memory, Plan, Wait, pick, should_wait
 from shoal.lsm.rolling import FileSpec
 from shoal.store.base import delete_each
 from shoal.table.append_bucket_writer import AppendBucketWriter
+from shoal.table.clustered_compact import recluster, span_of
 from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
 from shoal.table.deletion_writer import read_vectors, write_vectors
 from shoal.table.pending import Pending, write_files
@@ -62,7 +64,11 @@ class BucketWriter:
         self.stale = False
         # a writer that does not compact keeps no levels: they may hold thousands of runs
         compacts = bool(table.primary_key) and not table.options.write_only and bucket >= 0
-        self._levels = Levels.of(live, table.policy.num_levels, table.bounds) if compacts else None
+        self._levels: Levels | ClusteredFiles | None = None
+        if compacts and table.clustered:
+            self._levels = ClusteredFiles.of(live)
+        elif compacts:
+            self._levels = Levels.of(live, table.policy.num_levels, table.bounds)
         self._memory = Memory.at_start(live, table.policy)
         self._running: Future[Compacted] | None = None
         self._vectors = vectors
@@ -121,16 +127,21 @@ class BucketWriter:
     @property
     def unfinished(self) -> bool:
         """Whether the bucket still has work that lookups wait for: level-0 files, or a compaction under way."""
-        waits = self._levels is not None and should_wait(self._levels, self.table.policy).unfinished
-        return waits or self._running is not None
+        return self._wait().unfinished or self._running is not None
 
     def brake(self, scheduler: Scheduler, *, at_commit: bool) -> None:
         """Wait for the running compaction when the bucket has more runs than it may have."""
-        if self._levels is None or self._running is None:
+        if self._running is None:
             return
-        wait = should_wait(self._levels, self.table.policy)
+        wait = self._wait()
         if wait.commit if at_commit else wait.flush:
             self.wait(scheduler)
+
+    def _wait(self) -> Wait:
+        if isinstance(self._levels, Levels):
+            return should_wait(self._levels, self.table.policy)
+        # sorted files are no runs that a read merges: they hold nobody back
+        return Wait(False, False, self._levels is not None and bool(self._levels.level0))
 
     def collect(self) -> None:
         """Take in the running compaction if it has finished. Raises what made it fail."""
@@ -159,8 +170,11 @@ class BucketWriter:
             self._vectors, self._marked = result.vectors, True
         gone = [f.file_name for f in result.before if f.file_name not in kept]
         self.table.lookup_files.drop(gone)
+        self.table.key_files.drop(gone)
 
-    def trigger(self, scheduler: Scheduler, budget: Budget, *, full: bool = False, plan: Plan | None = None) -> None:
+    def trigger(
+        self, scheduler: Scheduler, budget: Budget, *, full: bool = False, plan: Plan | ClusteredPlan | None = None
+    ) -> None:
         """Start the compaction that the bucket needs (or `plan`), if any and if none is running."""
         if self._levels is None or self._running is not None:
             return
@@ -170,17 +184,24 @@ class BucketWriter:
             chosen = plan
 
             def work() -> Compacted:
-                done = compact(self.at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites)
+                if isinstance(chosen, ClusteredPlan):
+                    assert isinstance(levels, ClusteredFiles)
+                    done = recluster(self.at, chosen, levels, budget, vectors)
+                else:
+                    assert isinstance(levels, Levels)
+                    done = compact(self.at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites)
                 self._sizes = done.input_bytes, done.output_bytes
                 return done
 
             self._running = self.table.metrics.compaction.submit(scheduler, work)
 
-    def plan(self, *, full: bool = False) -> Plan | None:
+    def plan(self, *, full: bool = False) -> Plan | ClusteredPlan | None:
         """What the bucket would compact now; None when it is healthy. Asking counts, as it does in Java."""
         if self._levels is None:
             return None
         table, levels = self.table, self._levels
+        if isinstance(levels, ClusteredFiles):
+            return pick_clustered(levels, self.at.spec.target_size, span_of(table), full=full)
         expire = record_expire(table) if full else None
         plan, self._memory = pick(
             levels, table.policy, self._memory, now_ms=table.local_now_ms(), hour=table.local_hour(), full=full,

@@ -19,6 +19,7 @@ from shoal.format.datafile import DataFile, Entry
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
+from shoal.lsm.clustered_pick import ClusteredPlan
 from shoal.lsm.pick import Plan
 from shoal.table.bucket_writer import BucketWriter, bucket_writer_of
 from shoal.table.commit import Commit
@@ -48,7 +49,7 @@ class BucketTask:
     files: tuple[DataFile, ...]
     indexes: tuple[IndexEntry, ...]
     full: bool
-    plan: Plan
+    plan: Plan | ClusteredPlan
 
     @property
     def bytes(self) -> int:

@@ -23,6 +23,8 @@ RULES = {
     "run count": "more runs than num-sorted-run.compaction-trigger",
     "level 0": "level 0 does not wait: the table looks rows up (changelog-producer lookup, first-row, deletion "
     "vectors, force-lookup), has compaction.force-up-level-0, or takes batch writes beside postponed rows",
+    "clustered": "with pk-clustering-override: sorted files whose clustering.columns meet, or under half of "
+    "target-file-size, beside each other",
     "asked for": "a full compaction; of a bucket that has one already, the files with deleted or too old rows, or with "
     "compaction.force-rewrite-all-files all",
     "neighbours": "as many files that follow each other as compaction.min.file-num",

@@ -33,18 +33,27 @@ WHAT = "column bounds"
 
 
 def key_texts(table: Table, live: pa.Table) -> list[pa.Array]:
-    """Least and greatest key as `[1, a]`; null in append tables."""
+    """Least and greatest key as `[1, a]`; null in append tables.
+
+    Of files sorted by `clustering.columns` those instead; Java shows their bytes as if they were the key's.
+    """
     import pyarrow as pa
 
     if not table.primary_key:
         return [pa.nulls(live.num_rows, pa.string())] * 2
+    clustered = table.clustered_fields
 
-    def keys(schema_id: int, rows: pa.Table) -> list[pa.Array]:
-        types = table.metadata.schema(schema_id).key_types
+    def keys(key: tuple[int, bool], rows: pa.Table) -> list[pa.Array]:
+        schema = table.metadata.schema(key[0])
+        types = schema.key_types
+        if key[1]:
+            by_id = {f.id: f.type for f in schema.fields}
+            types = tuple(by_id[f.id] for f in clustered)
         bounds = (rows.column(n).combine_chunks() for n in ("min_key", "max_key"))
         return [list_text(text_columns(types, b, f"{table.name}: a key")) for b in bounds]
 
-    return _grouped(live, live.column("schema_id").to_pylist(), keys, 2)
+    sorted_by_others = [bool(clustered) and level > 0 for level in live.column("level").to_pylist()]
+    return _grouped(live, list(zip(live.column("schema_id").to_pylist(), sorted_by_others)), keys, 2)
 
 
 def stats_texts(table: Table, live: pa.Table) -> list[pa.Array]:

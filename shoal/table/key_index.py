@@ -2,8 +2,9 @@
 """Where every key of a table lives: 128-bit fingerprints of keys to one number each, in memory and, beyond it, on disk.
 
 Sorted runs, the newest first: one in memory, others in files without a name that the operating system pages in. A batch
-is looked up with sorted needles, so that a run is passed over once. Invariant: a key has the number that was put last;
-memory stays within `limit`, files are gone when the index is, whatever ends the process.
+is looked up with sorted needles, so that a run is passed over once. A `KeyFile` is such a run for one data file.
+Invariant: a key has the number that was put last; memory stays within `limit`, files are gone when the index is,
+whatever ends the process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.budget import Budget
-from shoal.errors import StorageFailed
+from shoal.errors import Corrupt, StorageFailed
 from shoal.format.hashing import byte_buffers, padded_bytes
 from shoal.lsm.keys import column_words
 
@@ -257,12 +258,50 @@ class KeyIndex:
         self._disk = [merged]
         return replaced
 
+    def sealed(self) -> _Run | None:
+        """All of it as one run on disk, for somebody else to hold; this index is empty then."""
+        if self._memory:
+            self._spill()
+        self.settle()
+        run, self._disk = (self._disk[0] if self._disk else None), []
+        return run
+
     def close(self) -> None:
         """Free memory and disk."""
         for run in self._disk:
             _close(run)
         self._memory, self._disk = [], []
         self._count()
+
+
+class KeyFile:
+    """Where each key of one data file is in it, whatever order its rows are in. Files never change, so this neither."""
+
+    def __init__(self, batches: Iterable[tuple[Keys, Array]], budget: Budget, limit: int, name: str) -> None:
+        """`batches` are keys with their rows' positions, in any order. `Corrupt` where a key of file `name` is there
+        twice."""
+        index = KeyIndex(budget, limit)
+        try:
+            twice = index.load(batches)
+            if twice:
+                raise Corrupt(
+                    f"{name}: {twice} keys are in the file more than once",
+                    hint="a compaction writes each key once; two writers may have compacted the bucket",
+                )
+            self._run = index.sealed()
+        finally:
+            index.close()
+        if self._run is not None:
+            _close(self._run)  # the mapping stays until nobody looks at it
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on disk."""
+        return 0 if self._run is None else _ENTRY * len(self._run)
+
+    def find(self, keys: Keys) -> Array:
+        """The positions of sorted keys, `ABSENT` where one is not in the file."""
+        return _find(() if self._run is None else (self._run,), keys)
 
 
 def _find(runs: Sequence[_Run], keys: Keys) -> Array:
@@ -306,7 +345,7 @@ def _on_disk(room: int, slices: Iterator[tuple[Keys, Array]]) -> _Run:
     except OSError as err:
         raise StorageFailed(
             f"cannot put the key index aside in {tempfile.gettempdir()}: {err}",
-            hint="keys that may change their partition are remembered there; set TMPDIR to a larger disk",
+            hint="keys are looked up there; set TMPDIR to a larger disk",
         ) from err
     return _Run(Keys(high, low), values, file)
 

@@ -53,7 +53,7 @@ class OldRows:
         expire: RecordExpire | None,
     ) -> None:
         self._runs = [run for run in levels.upper if run.level > output_level]
-        self._cache: LookupFiles = table.lookup_files
+        self._cache: LookupFiles[LookupFile] = table.lookup_files
         self._table = table
         self._values = values
         self._expire = expire

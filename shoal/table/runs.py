@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.format.deletion_vectors import DeletionVector
-    from shoal.lsm.lookup import LookupFiles
+    from shoal.lsm.lookup import LookupFile, LookupFiles
     from shoal.lsm.rolling import RecentFiles
     from shoal.table.file_pruning import FilePruning
     from shoal.table.progress import Meter
@@ -58,7 +58,7 @@ class BucketFiles:
         fields: Sequence[Field],
         *,
         recent: RecentFiles | None = None,
-        laid_down: LookupFiles | None = None,
+        laid_down: LookupFiles[LookupFile] | None = None,
         deletions: Mapping[str, Deletion | DeletionVector] | None = None,
         pruning: FilePruning | None = None,
         meter: Meter | None = None,

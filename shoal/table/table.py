@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    from shoal.lsm.lookup import LookupFiles
+    from shoal.lsm.lookup import LookupFile, LookupFiles
     from shoal.table.committer import Committer
     from shoal.table.inspect import Inspect
+    from shoal.table.key_index import KeyFile
     from shoal.table.maintain import Maintain
     from shoal.table.references import Branches, Tags
     from shoal.table.rollback import RolledBack
@@ -144,6 +145,12 @@ class Table:
     def clustered(self) -> bool:
         """Whether compacted files are sorted by `clustering.columns` instead of the key, their bounds with them."""
         return bool(self.primary_key) and bool(self.options.get("pk-clustering-override"))
+
+    @property
+    def clustered_fields(self) -> tuple[Field, ...]:
+        """What compacted files are sorted by, and what their least and greatest row is told by, where it is no key."""
+        names = cast("tuple[str, ...]", self.options.get("clustering.columns") or ()) if self.clustered else ()
+        return tuple(self.schema.field(n) for n in names)
 
     # ---- what users call
 
@@ -553,8 +560,15 @@ class Table:
         )
 
     @cached_property
-    def lookup_files(self) -> LookupFiles:
+    def lookup_files(self) -> LookupFiles[LookupFile]:
         """Files whose old rows compactions asked for lately, on local disk."""
+        from shoal.lsm.lookup import LookupFiles
+
+        return LookupFiles(cast("int | None", self.options.get("lookup.cache-max-disk-size")))
+
+    @cached_property
+    def key_files(self) -> LookupFiles[KeyFile]:
+        """Files that are not sorted by the key, and where compactions found keys in them lately, on local disk."""
         from shoal.lsm.lookup import LookupFiles
 
         return LookupFiles(cast("int | None", self.options.get("lookup.cache-max-disk-size")))

@@ -35,6 +35,7 @@ from shoal.table.bucket_writer import (
     drain_all,
 )
 from shoal.table.buckets import UNAWARE, Group, Place, Router, router_of
+from shoal.table.clustered_compact import clustered_order
 from shoal.table.commit import Commit
 from shoal.table.compact import Compacted
 from shoal.table.full_compaction import FullCompactions
@@ -86,6 +87,8 @@ class Write:
         """
         check_blobs(table)
         check_precommit(table)
+        if table.clustered and not table.options.write_only:
+            clustered_order(table)  # what cannot be compacted is told before there are rows
         prefix = table.options.commit_user_prefix
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)

@@ -17,6 +17,8 @@ LATE = "w, f, w, full, tag x, w, over a, w, compact, w, drop b, w, full"
 DEDICATED = "w, f, compact, w, w, full, w, full, w, f, compact"
 FULL = "w, f, full, w, w, full, w, full"
 WRITES = SMALL | {"write-only": True}
+OTHER_ORDER = {"pk-clustering-override": True, "clustering.columns": "w,v"}
+MARKED_ORDER = {**OTHER_ORDER, "deletion-vectors.enabled": True}
 
 KINDS = [
     Kind("fixed buckets", {**SMALL, "bucket": 2}, MIXED),
@@ -52,6 +54,12 @@ KINDS = [
     Kind("deletion vectors", SMALL | {"deletion-vectors.enabled": True}, LATE),
     Kind("deletion vectors and lookup", SMALL | {"deletion-vectors.enabled": True, "changelog-producer": "lookup"},
          CHANGES, changelog="lookup"),
+    Kind("sorted by other columns", SMALL | MARKED_ORDER, LATE),
+    Kind("sorted by other columns, input changelog", SMALL | MARKED_ORDER | {"changelog-producer": "input"}, CHANGES,
+         changelog="input"),
+    Kind("sorted by other columns, first row", SMALL | OTHER_ORDER | {"merge-engine": "first-row"}, LATE, fold=first,
+         deletes=False),
+    Kind("sorted by other columns, expiry", SMALL | EXPIRES | MARKED_ORDER, LATE),
     Kind("lookup changelog, no wait", SMALL | {"changelog-producer": "lookup", "lookup-wait": False}, CHANGES,
          changelog="lookup", told_by="the end"),
     Kind("lookup changelog, partial update", SMALL | {"merge-engine": "partial-update", "changelog-producer": "lookup"},
@@ -73,6 +81,7 @@ KINDS = [
     Kind("compactor, deletion vectors and lookup", WRITES | {
         "deletion-vectors.enabled": True, "changelog-producer": "lookup"}, DEDICATED, changelog="lookup",
         told_by="others"),
+    Kind("compactor, sorted by other columns", WRITES | MARKED_ORDER, DEDICATED),
     Kind("compactor, dynamic buckets", {**WRITES, "bucket": -1, "dynamic-bucket.target-row-num": 3}, DEDICATED),
     Kind("compactor, postponed", {**SMALL, "bucket": -2}, "w, f, compact, w, tag x, w, over a, w, compact, w, drop b, w",
          reads={"postpone.merge-on-read": True}),

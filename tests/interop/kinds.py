@@ -112,6 +112,9 @@ def kinds() -> Iterator[Kind]:
     vectors = {"deletion-vectors.enabled": "true"}
     yield Kind("vectors", part, ("p",), vectors, deletes=0.2)
     yield Kind("vectors_sums", pk, options={**vectors, **sums}, stream=False)
+    other_order = {"pk-clustering-override": "true", "clustering.columns": "s,t"}
+    yield Kind("other_order", part, ("p",), {**vectors, **other_order}, deletes=0.2)
+    yield Kind("other_order_first", pk, options={"merge-engine": "first-row", **other_order}, stream=False)
     yield Kind("append_vectors", by=("p",), options=vectors, then=lambda t: _deleted(t), stream=False)
     # ---- files
     yield Kind("orc", pk, options={**small, "file.format": "orc", "changelog-producer": "input"}, deletes=0.2)
