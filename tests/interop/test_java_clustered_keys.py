@@ -33,8 +33,8 @@ TABLES: dict[str, tuple[list[str], dict[str, str]]] = {
     "parts": (["p", "k"], {**MARKS, "clustering.columns": "d,w", "file.format": "orc"}),
     "thin": (["a", "k"], {**MARKS, "clustering.columns": "w", "data-file.thin-mode": "true"}),
     "wide": (["k"], {**MARKS, "clustering.columns": "w", "deletion-vectors.bitmap64": "true"}),
-    "told": (["k"], {**MARKS, "clustering.columns": "v", "changelog-producer": "input"}),
-    "rolled": (["k"], {**MARKS, "clustering.columns": "v", "target-file-size": "8 kb", "file.format": "avro"}),
+    "told": (["k"], {**MARKS, "clustering.columns": "v", "changelog-producer": "input", "file.format": "avro"}),
+    "rolled": (["k"], {**MARKS, "clustering.columns": "v,k", "target-file-size": "8 kb"}),
     "first": (["k"], {**FIRST, "clustering.columns": "w"}),
     "first_marks": (["k"], {**FIRST, "clustering.columns": "w,v", "deletion-vectors.enabled": "true"}),
 }

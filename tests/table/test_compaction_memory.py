@@ -19,7 +19,10 @@ CASES = {
     "parquet, lookup": {"file.format": "parquet", **LOOKUP},
     "orc": {"file.format": "orc"},
     "avro": {"file.format": "avro"},
-}
+    "in another order": {
+        "deletion-vectors.enabled": "true", "pk-clustering-override": "true", "clustering.columns": "s",
+    },
+}  # fmt: skip
 
 
 def child(*arguments: str) -> str:
