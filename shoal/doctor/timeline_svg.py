@@ -16,7 +16,7 @@ from html import escape
 from shoal.doctor.svg import moment
 from shoal.doctor.timeline import Lane, Point, Series, Timeline, figure
 
-WIDTH, NARROW = 960, 420  # of a page, and of a phone
+WIDTH, NARROW = 960, 340  # of a page, and of a phone between its margins
 SHARED = ("interval", "flows", "runs")  # lanes whose series are held against each other
 _LEFT, _RIGHT, _TOP = 46, 14, 72
 _TALL, _LOW, _ROW = 64, 38, 13  # heights of a shared plot, of a plot of its own, of a row of marks
