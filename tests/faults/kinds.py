@@ -28,7 +28,7 @@ KINDS = [
          "w, f, sort, w, tag x, sort, f, over a, w, sort, drop b, w"),
     Kind("dynamic buckets, sorted, lookup changelog", {
         **SMALL, "bucket": -1, "dynamic-bucket.target-row-num": 3, "changelog-producer": "lookup"},
-        "w, f, sort, w, w, sort, f, w", changelog="lookup"),
+        "w, f, sort, w, w, sort, f, w, full", changelog="lookup"),
     Kind("dynamic buckets, sorted, deletion vectors", {
         **SMALL, "bucket": -1, "dynamic-bucket.target-row-num": 3, "deletion-vectors.enabled": True},
         "w, f, sort, w, tag x, sort, f, full, over a, w, sort"),

@@ -64,3 +64,10 @@ def test_a_clustered_table_of_twenty_times_the_memory(tmp_path: Path) -> None:
 def test_a_sort_of_twenty_times_half_the_memory(work: str, tmp_path: Path) -> None:
     seen = above(tmp_path / "lake", BUDGET // 2, {"bucket": "-1", "primary-key": ""}, work)
     assert seen["above"] <= 1.5, seen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_keys_sorted_into_buckets_of_twenty_times_the_memory(tmp_path: Path) -> None:
+    seen = above(tmp_path / "lake", BUDGET, {"bucket": "-1", "dynamic-bucket.target-row-num": "1000000"}, "order")
+    assert seen["above"] <= 1.5, seen
