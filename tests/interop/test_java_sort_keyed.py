@@ -137,9 +137,9 @@ def test_shoal_goes_on_from_what_java_sorted(java: Any, tmp_path: Path) -> None:
                         ("static", {"dynamic-partition-overwrite": "false"}))
     )  # fmt: skip
     for t in (late, untold, static):
-        for p in "xy":
-            with t.with_options({"write-only": p == "y"}).write() as w:
-                w.upsert([{"p": p, "id": 1, "a": 1, "b": "b"}])
+        for i in (0, 1):  # the second row is not compacted
+            with t.with_options({"write-only": bool(i)}).write() as w:
+                w.upsert([{"p": "xy"[i] if t is static else "x", "id": i, "a": 1, "b": "b"}])
                 w.commit()
     sorts = [
         f"CALL sys.compact(`table` => 'd.{n}', order_strategy => 'order', order_by => 'a', "
@@ -153,9 +153,9 @@ def test_shoal_goes_on_from_what_java_sorted(java: Any, tmp_path: Path) -> None:
     # what is not copied: rows that no compaction had shown, changes that none had told, partitions that were not chosen
     for t in (late, untold, static):
         t.maintain.compact(full=True)
-    assert [[r["p"] for r in t.scan().to_arrow().to_pylist()] for t in (late, static)] == [["x"], ["x"]]
+    assert [t.scan().to_arrow().column("id").to_pylist() for t in (late, untold, static)] == [[0], [0, 1], [0]]
     told = untold.changes(2, untold.metadata.latest_id(), mode="changelog").to_arrow()
-    assert told.num_rows == 0 and sorted(r["p"] for r in untold.scan().to_arrow().to_pylist()) == ["x", "y"]
+    assert told.num_rows == 0
     for n in TABLES:
         t = lake.table(f"d.{n}")
         assert held(t) == mine[n], n
