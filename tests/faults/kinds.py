@@ -31,7 +31,7 @@ KINDS = [
         "w, f, sort, w, w, sort, f, w, full", changelog="lookup"),
     Kind("dynamic buckets, sorted, deletion vectors", {
         **SMALL, "bucket": -1, "dynamic-bucket.target-row-num": 3, "deletion-vectors.enabled": True},
-        "w, f, sort, w, tag x, sort, f, full, over a, w, sort"),
+        "w, f, sort, w, sort, tag x, f, full, over a, w, sort"),
     Kind("cross partition", {**SMALL, "bucket": -1}, "w, f, w, tag x, w, full, w, w, compact, w, drop b, w", key=("k",)),
     Kind("postponed", {**SMALL, "bucket": -2}, "w, f, tag x, w, over a, w, w, drop b, w",
          reads={"postpone.merge-on-read": True}),
