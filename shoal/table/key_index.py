@@ -9,6 +9,7 @@ whatever ends the process.
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -301,7 +302,15 @@ class KeyFile:
 
     def find(self, keys: Keys) -> Array:
         """The positions of sorted keys, `ABSENT` where one is not in the file."""
-        return _find(() if self._run is None else (self._run,), keys)
+        if self._run is None:
+            return _find((), keys)
+        found = _find((self._run,), keys)
+        # pages that were looked at would stay with this process, as many as the file has; the system keeps them anyway
+        for part in (self._run.keys.high, self._run.keys.low, self._run.values):
+            mapped = part.base
+            if isinstance(mapped, mmap.mmap):
+                mapped.madvise(mmap.MADV_DONTNEED)
+        return found
 
 
 def _find(runs: Sequence[_Run], keys: Keys) -> Array:
