@@ -270,7 +270,7 @@ def lookups(ctx: Context) -> Iterator[Figure]:
         ratios = [looked / limit for limit, looked in rounds]
         detail = {"least": min(ratios), "greatest": max(ratios), "rounds": len(ratios)}
         limit, looked = (median(c) * 1e-6 for c in zip(*rounds))
-        yield Figure("K2", kind, median(ratios), "x limit", 4.0, 2.5, False, looked, limit, detail=detail)
+        yield Figure("K2", kind, median(ratios), "x limit", 4.0, 2.0, False, looked, limit, detail=detail)
         _forget(ctx.root, "lookup_")
 
 
