@@ -13,14 +13,18 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 from shoal.doctor.flink import Checkpoint, Job
 from shoal.doctor.window import SnapshotFacts
 
 # Java commits what is no checkpoint under this identifier.
 BATCH = 2**63 - 1
-# Snapshots of one user nearer to each other than this share of the usual distance were committed in one go.
+# Snapshots of one user nearer to each other than this share of the usual distance were committed in one go, if a commit
+# takes that long at all: as many times what it takes from an APPEND to the COMPACT of the same checkpoint, which are
+# committed in one go always, and this long where no table tells. A job that stood for hours has a slow usual distance.
 _DENSE = 0.25
+_COMMITS, _COMMIT_MS = 3.0, 1000
 _LEAST_MS = 1000
 
 
@@ -126,7 +130,7 @@ def bursts(steps: Sequence[SnapshotFacts]) -> tuple[Burst, ...]:
         pace = rhythm_ms(order)
         if pace is None:
             continue
-        near = max(_LEAST_MS // 4, pace * _DENSE)
+        near = max(_LEAST_MS // 4, min(pace * _DENSE, _one_go_ms(own)))
         groups = [[order[0]]]
         for before, s in pairwise(order):
             if s.time_ms - before.time_ms < near and s.identifier == before.identifier + 1:
@@ -139,6 +143,12 @@ def bursts(steps: Sequence[SnapshotFacts]) -> tuple[Burst, ...]:
                 span = group[-1].time_ms - group[0].time_ms
                 found.append(Burst(user, group[0].identifier, group[-1].identifier, ids, group[0].time_ms, span))
     return tuple(sorted(found, key=lambda b: b.time_ms))
+
+
+def _one_go_ms(own: Sequence[SnapshotFacts]) -> float:
+    """Milliseconds at most between two snapshots that one writer commits in one go."""
+    took = [b.time_ms - a.time_ms for a, b in pairwise(own) if b.identifier == a.identifier and b.kind == "COMPACT"]
+    return max(_COMMITS * median(took), _COMMIT_MS) if took else _COMMIT_MS
 
 
 def rhythm_ms(order: Sequence[SnapshotFacts]) -> float | None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from shoal.doctor.beside import NOTHING_BESIDE, Beside
 from shoal.doctor.debt import Debt, Limits
 from shoal.doctor.diagnose.case import Case, case
+from shoal.doctor.diagnose.compaction import overdue
 from shoal.doctor.diagnose.rules import diagnose
 from shoal.doctor.finding import SEVERITIES, Finding, Severity, at_least, exit_code, worst_first
 from shoal.doctor.fix import Plan
@@ -177,6 +178,8 @@ def unexplained(found: Case, findings: list[Finding]) -> list[Finding]:
     d, limits = found.model.debt, found.limits
     if d.buckets is None or limits is None or any(at_least(f.severity, "warn") for f in findings):
         return []
+    if limits.write_only and not overdue(found.window):
+        return []  # a compacting job between two of its runs: how often it runs is its owner's choice
     scope = {"table": d.table}
     ids = () if d.last is None else (d.last,)
     if d.buckets.at_stop:

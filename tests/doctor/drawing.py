@@ -76,8 +76,8 @@ def base(r: random.Random, *, kinds: tuple[str, ...] = (), least: int = 10, **fi
     elif rhythm == "backfill":
         s = replace(s, share=lambda i: 40.0 if i == 1 else 1.0)
     elif rhythm == "pauses":
-        often, long = r.choice((23, 31)), r.choice((3, 12))
-        s = replace(s, pause=lambda i: s.interval_s * long if i % often == 0 else 0.0)
+        often, long = r.choice((23, 31)), r.choice((3, 12, 200))
+        s = replace(s, pause=lambda i: float(long) if i % often == 0 else 0.0)
     if r.random() < 0.2:
         s = replace(s, reader=r.choice((0, 1, 3)))
         if s.slo_s is not None:

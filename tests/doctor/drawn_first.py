@@ -33,7 +33,7 @@ def often(r: random.Random) -> tuple[str, Setting]:
     if how == "faster":
         slow, times = r.choice((60, 90, 120, 300)), r.choice((4, 6, 10))
         turn = r.choice((25, 40))
-        s = replace(s, intervals=lambda i: slow if i <= turn else slow / times, interval_s=slow / times,
+        s = replace(calm(s), intervals=lambda i: slow if i <= turn else slow / times, interval_s=slow / times,
                     checkpoints=turn + r.choice((30, 60, 100)))  # fmt: skip
         s = replace(s, pause=lambda _: 0.0)
         if slow / times >= 60:  # not faster than anybody needs
@@ -123,7 +123,7 @@ def not_doubled(r: random.Random) -> tuple[str, Setting]:
 
 
 def skewed(r: random.Random) -> tuple[str, Setting]:
-    s = base(r, kinds=(FIXED, FIXED, APPEND_FIXED), least=45)
+    s = calm(base(r, kinds=(FIXED, FIXED, APPEND_FIXED), least=45))
     n = r.choice((2, 3, 4, 6, 8))
     hot = r.choice((0.7, 0.8, 0.9)) if n < 4 else r.choice((0.5, 0.6, 0.8))
     s = replace(s, buckets=n, hot=hot, rows=n * r.choice((15, 40)), keys=100_000)
@@ -193,7 +193,7 @@ def not_behind(r: random.Random) -> tuple[str, Setting]:
         return "a consumer stopped a moment ago", replace(s, stuck_at=s.checkpoints - 12)
     if how == "paused":
         at = s.checkpoints - r.choice((2, 3))
-        return "paused", replace(calm(s), pause=lambda i: s.interval_s * 60 if i == at else 0.0)
+        return "paused", replace(calm(s), pause=lambda i: 60.0 if i == at else 0.0)
     if how == "few at least":
         return "few more at least", with_options(s, snapshot__num_retained__min=20)
     s = replace(
@@ -210,7 +210,7 @@ def nobody(r: random.Random) -> tuple[str, Setting]:
     s = with_options(replace(s, compactors=()), write_only="true")
     if r.random() < 0.25:
         n, gone = r.choice((5, 10)), r.choice((24, 30))
-        s = replace(s, checkpoints=max(s.checkpoints, gone * 2), compactors=(Compactor(_until(n, gone)),))
+        s = replace(calm(s), checkpoints=max(s.checkpoints, gone * 2), compactors=(Compactor(_until(n, gone)),))
         return f"the job died, {s.kind}", with_options(s, snapshot__time_retained="30 d")
     return f"{s.kind}", s
 
@@ -226,7 +226,8 @@ def not_nobody(r: random.Random) -> tuple[str, Setting]:
     if how == "job":
         n = r.choice((3, 8, 15, 25))
         s = replace(s, compactors=(Compactor(every(n), batch=r.random() < 0.5, full=r.random() < 0.5),))
-        return f"a job each {n}", replace(s, checkpoints=max(s.checkpoints, 4 * n))
+        # it ends somewhere between two runs
+        return f"a job each {n}", replace(s, checkpoints=max(s.checkpoints, 4 * n) + r.randrange(n))
     if how == "young":
         return "young", replace(s, compactors=(), checkpoints=r.choice((4, 7)))
     return "one load", replace(s, compactors=(), checkpoints=1, rows=3000, identifier=lambda _: None)

@@ -18,12 +18,15 @@ from shoal.table.table import Table
 
 
 def small(r: random.Random) -> tuple[str, Setting]:
-    how = r.choice(("target", "target", "append target", "rows", "append rows", "format"))
-    if how in ("append target", "append rows"):
+    how = r.choice(("target", "target", "append target", "rows", "append rows", "ratio"))
+    if how in ("append target", "append rows", "ratio"):
         s = calm(base(r, kinds=(APPEND, APPEND_FIXED), least=45))
         s = replace(s, rows=60 * s.buckets, partitions=r.choice(("none", "region")))
         if how == "append target":
             return f"{how}, {s.kind}", with_options(s, target_file_size=r.choice(("2 kb", "4 kb")))
+        if how == "ratio":
+            s = replace(s, kind=APPEND, partitions="none", rows=200, value_bytes=80, keys=10**6)
+            return how, with_options(s, target_file_size="64 kb", compaction__small_file_ratio=r.choice((0.02, 0.05)))
         return f"{how}, {s.kind}", with_options(s, target_file_row_num=r.choice((20, 50)))
     s = calm(inline(base(r, kinds=KEYED, least=25)))
     s = replace(s, checkpoints=40, buckets=r.choice((1, 2, 3)), partitions=r.choice(("none", "region")), format="avro")
@@ -32,10 +35,7 @@ def small(r: random.Random) -> tuple[str, Setting]:
         s = replace(s, rows=2 * s.rows)
     if how == "target":
         return how, with_options(s, target_file_size=r.choice(("8 kb", "16 kb", "32 kb")))
-    if how == "rows":
-        return how, with_options(s, target_file_row_num=r.choice((300, 1000)))
-    s = replace(s, format="parquet", even_values=True, value_bytes=400, partitions="none")
-    return how, with_options(s, target_file_size="256 kb")
+    return how, with_options(s, target_file_row_num=r.choice((300, 1000)))
 
 
 def not_small(r: random.Random) -> tuple[str, Setting]:
@@ -59,10 +59,10 @@ def conflict(r: random.Random) -> tuple[str, Setting]:
     s = inline(base(r, kinds=(FIXED, FIXED, DYNAMIC), least=60))
     s = with_options(s, snapshot__time_retained="30 d")
     s = without(s, "snapshot.num-retained.max")
-    n = r.choice((4, 7, 12, 20))
-    s = replace(s, checkpoints=max(s.checkpoints, 6 * n))
+    n = r.choice((7, 9, 12, 16))  # so seldom that the writer compacts in between
+    s = replace(calm(s), checkpoints=max(s.checkpoints, 6 * n))
     if how == "job":
-        return f"writer and job each {n}", replace(s, compactors=(Compactor(every(n), full=r.random() < 0.5),))
+        return f"writer and job each {n}", replace(s, compactors=(Compactor(every(n), full=True),))
     if how == "batch job":
         return f"writer and batch job each {n}", replace(s, compactors=(Compactor(every(n), batch=True, full=True),))
     if how == "two jobs":
@@ -115,6 +115,8 @@ def bloated(r: random.Random) -> tuple[str, Setting]:
     if how == "tiny":
         s = with_options(s, manifest__target_file_size=r.choice(("1 kb", "2 kb")))
         return "full at 1 kb", s
+    # ORC keeps no bounds of long texts, and postponed files have none
+    s = replace(base(r, kinds=(FIXED, DYNAMIC, APPEND), least=60), format=r.choice(("avro", "parquet")))
     s = replace(s, value_bytes=r.choice((1500, 4000)), rows=min(s.rows, 20), checkpoints=60)
     return "whole values as bounds", with_options(s, metadata__stats_mode="full")
 
@@ -177,6 +179,8 @@ def not_stale(r: random.Random) -> tuple[str, Setting]:
     how = r.choice(("vectors", "merge on read", "full", "discovery", "probes", "lookup"))
     s = calm(inline(base(r, kinds=KEYED, least=45)))
     s = replace(s, reader=0, deletes=0.0, checkpoints=min(s.checkpoints, 60))
+    if s.slo_s is not None:
+        s = with_options(s, continuous__discovery_interval=f"{int(s.interval_s * 200)} ms")
     s = without(s, "merge-engine")
     if how == "vectors":
         return "vectors that wait", with_options(s, **VECTORS)
@@ -219,9 +223,10 @@ def not_overflowing(r: random.Random) -> tuple[str, Setting]:
     options = {k: v for k, v in s.options.items() if not k.startswith("write-buffer-spill")}
     if how == "spilled":
         return "spilled", replace(s, options=options)
-    if how == "loads":  # files that are full
+    if how == "loads":  # of files that are full
         s = replace(s, options={**options, "target-file-size": "64 kb", "write-buffer-size": "64 mb"})
-        return "large commits", replace(s, rows=s.buckets * 400, value_bytes=1500, checkpoints=24, partitions="none")
+        s = replace(s, rows=s.buckets * 30, share=lambda i: 100.0 if i in (4, 9) else 1.0, value_bytes=100)
+        return "two large loads", replace(s, checkpoints=24, partitions="none")
     at = s.checkpoints // 2
     s = replace(s, share=lambda i: 1.0 if i in (at, at + 1) else 0.05)
     return "one catch-up", s
@@ -322,23 +327,23 @@ def restarting(r: random.Random) -> tuple[str, Setting]:
         skipped, lost = r.choice((1, 2, 3)), r.choice((2, 5, 10))
         return f"each {nth}th time {lost} intervals lost", replace(
             s, identifier=lambda i: i + skipped * (i // nth),
-            pause=lambda i: s.interval_s * (skipped + lost) if i % nth == 0 else 0.0,
+            pause=lambda i: float(skipped + lost) if i % nth == 0 else 0.0,
         )  # fmt: skip
     if how == "backlog":
         missed = r.choice((2, 4))
         return f"each {nth}th time {missed} missed", replace(
             s, identifier=lambda i: i + missed * (i // nth),
-            pause=lambda i: s.interval_s * missed if i % nth == 0 else 0.0,
+            pause=lambda i: float(missed) if i % nth == 0 else 0.0,
             share=lambda i: float(missed + 1) if i % nth == 0 else 1.0,
         )  # fmt: skip
     if how == "names":
         return f"a new name each {nth}", replace(
             s, user=lambda i: f"job-{i // nth}", identifier=lambda i: i % nth + 1,
-            pause=lambda i: s.interval_s * 2 if i % nth == 0 else 0.0,
+            pause=lambda i: 2.0 if i % nth == 0 else 0.0,
         )  # fmt: skip
     if how == "fallback":
         return f"a name that counts from 1 again each {nth}", replace(
-            s, told_as=lambda i: (i - 1) % nth + 1, pause=lambda i: 90.0 if i % nth == 1 and i > 1 else 0.0
+            s, told_as=lambda i: (i - 1) % nth + 1, pause=lambda i: 1.5 if i % nth == 1 and i > 1 else 0.0
         )
     job = Job("http://flink", "j", config=CheckpointConfig(interval_ms=round(s.interval_s * 1000)),
               started_ms=1_767_225_600_000, counts={"restored": r.choice((5, 12)), "failed": 9, "completed": 50})  # fmt: skip
@@ -352,7 +357,7 @@ def not_restarting(r: random.Random) -> tuple[str, Setting]:
     if how == "once":
         at = s.checkpoints // 2
         return "one restart", replace(
-            s, identifier=lambda i: i + 2 * (i >= at), pause=lambda i: s.interval_s * 5 if i == at else 0.0
+            s, identifier=lambda i: i + 2 * (i >= at), pause=lambda i: 5.0 if i == at else 0.0
         )
     if how == "skips":
         drop = random.Random(r.random())
@@ -370,7 +375,7 @@ def not_restarting(r: random.Random) -> tuple[str, Setting]:
     far = max(int(12 * 3600 / s.interval_s), 60)
     s = replace(s, checkpoints=min(3 * far, 220) if far < 80 else 130)
     return "two deployments, far apart", replace(
-        s, user=lambda i: "v1" if i < 66 else "v2", pause=lambda i: 90.0 if i == 66 else 0.0
+        s, user=lambda i: "v1" if i < 66 else "v2", pause=lambda i: 1.5 if i == 66 else 0.0
     )
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
+from shoal.doctor.beside import Beside
 from shoal.doctor.checkup import Checkup, checkup
 from shoal.doctor.diagnose.rules import diagnose
 from shoal.doctor.flink import Job
@@ -56,12 +57,11 @@ class Setting:
     late_days: int = 7
     ascending: bool = False
     value_bytes: int = 8
-    even_values: bool = False  # that compress to nothing
     parts: int = 1  # calls of the writer a checkpoint
     event_speed: float = 1.0  # event time passes so many times as fast as commits do
     # ---- who does what
     intervals: Callable[[int], float] | None = None  # of each checkpoint, where it changes
-    pause: Callable[[int], float] = lambda _: 0.0  # seconds before a checkpoint
+    pause: Callable[[int], float] = lambda _: 0.0  # intervals that pass before a checkpoint
     user: Callable[[int], str] = lambda _: "writer"
     identifier: Callable[[int], int | None] = lambda i: i
     told_as: Callable[[int], int] | None = None  # the identifier that its snapshots hold, where it is another
@@ -111,7 +111,7 @@ def lived(s: Setting) -> Checkup:
     try:
         for i in range(1, s.checkpoints + 1):
             interval = s.interval_s if s.intervals is None else s.intervals(i)
-            gone = s.pause(i)
+            gone = s.pause(i) * interval
             clock.sleep(gone)
             event += gone * s.event_speed
             if writer is None or s.user(i) != name:
@@ -153,7 +153,7 @@ def lived(s: Setting) -> Checkup:
     found = checkup(take(metadata, name="d.t", clock=clock), job=s.job, slo_ms=slo)
     if not s.probes:
         return found
-    case = replace(found.case, probes=s.probes)
+    case = replace(found.case, beside=Beside(probes=s.probes))
     return Checkup(case, tuple(diagnose(case)))
 
 
@@ -199,11 +199,8 @@ def _table(lake: Lake, s: Setting) -> Table:
 def rows_of(s: Setting, rng: np.random.Generator, count: int, event: float, now_ms: int) -> pa.Table:
     """So many rows of a setting: at a second of event time, and of the clock."""
     keys = np.arange(now_ms, now_ms + count) if s.ascending else rng.integers(0, s.keys, count)
-    if s.even_values:
-        values = [(f"{k:09}," * s.value_bytes)[: s.value_bytes] for k in keys.tolist()]
-    else:
-        raw = rng.bytes(count * s.value_bytes // 2 + count).hex()
-        values = [raw[j * s.value_bytes : (j + 1) * s.value_bytes] for j in range(count)]
+    raw = rng.bytes(count * s.value_bytes // 2 + count).hex()
+    values = [raw[j * s.value_bytes : (j + 1) * s.value_bytes] for j in range(count)]
     groups = np.where(rng.random(count) < s.hot, 7, keys % 211 if not s.hot else rng.integers(0, 300, count))
     columns: dict[str, Any] = {
         "k": pa.array(keys, pa.int64()), "g": pa.array(groups, pa.int32()), "v": pa.array(values),

@@ -117,6 +117,11 @@ def test_failed_checkpoints_are_committed_with_the_next_that_completes(sample: P
     assert rhythm == pytest.approx(2000, rel=0.15)  # the configured 2 s, although snapshots come in bursts
 
 
+def test_a_fast_clock_that_stood_for_hours_makes_no_bursts() -> None:
+    own = [facts(i, "APPEND", i, 5_000 * i + 7_200_000 * (i // 20), "job") for i in range(1, 90)]
+    assert bursts(own) == ()
+
+
 def test_another_writer_is_not_the_job(sample: Path) -> None:
     other = [facts(100 + s.id, s.kind, s.identifier, s.time_ms + 86_400_000, "other") for s in steps(sample)]
     job = saved_job(sample)

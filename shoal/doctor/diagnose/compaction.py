@@ -47,13 +47,16 @@ class _Crests:
     """How high buckets rose before their newest drains."""
 
     runs: NDArray[np.int64]
+    at: NDArray[np.int64]  # the steps of these drains
     undrained: NDArray[np.int64]  # buckets above the stop trigger that were never drained
     worst: int  # the bucket that rose highest
     highest: int  # its runs then
     above: float  # share of the checkpoints that found a bucket above what keeping up allows
 
     def share_above(self, runs: int) -> float:
-        return float((self.runs > runs).mean()) if len(self.runs) else 0.0
+        """Of the drains; none where it was fewer than three commits, which are loads and not how the table lives."""
+        above = self.runs > runs
+        return float(above.mean()) if len(set(self.at[above].tolist())) >= _FEW else 0.0
 
 
 def starved(case: Case) -> Iterable[Finding]:
@@ -75,7 +78,9 @@ def starved(case: Case) -> Iterable[Finding]:
     waited = crests.share_above(max(p, c + _KEEPING_UP)) if len(crests.runs) >= _FEW else 0.0
     rho, trends = case.model.sustainability, case.model.trends
     unpaid = rho is not None and not rho.pays
-    rises = unpaid and any(n in trends and trends[n].rising for n in ("merge_debt", "crests"))
+    # A young tree fills its levels, each of them a run: what rises to where a bucket may stand is no debt.
+    rises = unpaid and crests.highest > c + _KEEPING_UP
+    rises = rises and any(n in trends and trends[n].rising for n in ("merge_debt", "crests"))
     late = inline and high >= max(c + 2 * _KEEPING_UP, 2 * c) and crests.above >= _HIGH
     signs = {
         "writers wait": inline and (bool(stalled) or waited >= _WAITED),
@@ -135,7 +140,7 @@ def _crests(case: Case, pace: Pace, limits: Limits, states: States) -> _Crests:
     allowed = limits.compaction_trigger + _KEEPING_UP
     above = [float((states.series(b, "runs")[ends] > allowed).mean()) for b in asked.tolist()] if len(ends) else []
     share = sum(above) / len(active) if len(active) else 0.0
-    return _Crests(crest, undrained, worst, int(most[active].max(initial=0)), share)
+    return _Crests(crest, moves.at[chosen], undrained, worst, int(most[active].max(initial=0)), share)
 
 
 def _where(states: States, bucket: int) -> dict[str, str | int]:
@@ -210,7 +215,7 @@ def nobody(case: Case) -> Iterable[Finding]:
     stand = np.where(treed, level0, np.where(waits, states.end["files"], 0)) if limits.primary_key else files
     depth = int(stand.max(initial=0))
     bound = limits.stop_trigger if limits.primary_key else 2 * limits.min_file_num
-    if unmerged < ENOUGH or depth <= bound or not _overdue(window):
+    if unmerged < ENOUGH or depth <= bound or not overdue(window):
         return
     worst = int(stand.argmax())
     span_min = (window.steps[-1].time_ms - (done[-1] if done else window.steps[0]).time_ms) / 60_000
@@ -272,7 +277,7 @@ def _commits_since(window: Window, last: int | None) -> int:
     return len(np.unique(ids[mine]))
 
 
-def _overdue(window: Window) -> bool:
+def overdue(window: Window) -> bool:
     """Whether a compacting job, where there is one, pauses longer than it used to.
 
     Its pauses are those between its bursts of snapshots. Where one run alone is seen, it may be hourly.

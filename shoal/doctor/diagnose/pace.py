@@ -53,11 +53,6 @@ class Pace:
         return self.flushed + self.rewritten + self.changelog + self.metadata
 
     @property
-    def settled(self) -> bool:
-        """Whether it is long enough to be a rhythm."""
-        return self.commits >= ENOUGH
-
-    @property
     def telling(self) -> bool:
         """Whether it is long enough for what each commit shows alike: a table just made is not judged."""
         return enough(self.commits, self.lived)

@@ -47,7 +47,7 @@ class _Slack:
 def too_frequent(case: Case) -> Iterable[Finding]:
     """D1, when new files are small for their target and the clock could be slower."""
     pace, limits = case.pace, case.limits
-    if pace is None or limits is None or not pace.settled or not pace.streaming or pace.interval_s <= 0:
+    if pace is None or limits is None or not pace.telling or not pace.streaming or pace.interval_s <= 0:
         return
     small = pace.flush_bytes / limits.target_size
     slack = _slack(case, pace)

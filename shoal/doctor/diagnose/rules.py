@@ -103,7 +103,7 @@ RULES: tuple[Diagnosis, ...] = (
         doubted_by=("D2", "D3", "D4", "D5", "D6", "D7", "D8", "D14"),
     ),
     Diagnosis("D3", changelog.NAME, changelog.doubling),
-    Diagnosis("D2", buckets.MANY, buckets.too_many, yields_to=("D16",), doubted_by=("D4", "D7", "D8")),
+    Diagnosis("D2", buckets.MANY, buckets.too_many, yields_to=("D16", "D13"), doubted_by=("D4", "D7", "D8")),
     Diagnosis("D6", expiry.NAME, expiry.behind, yields_to=("D7", "D16")),
     Diagnosis("D17", fanin.NAME, fanin.fan_in, yields_to=("D16", "D7", "D5", "D4", "D8", "D9", "D13")),
     Diagnosis("D5", compaction.STARVED, compaction.starved, yields_to=("D16", "D1", "D2", "D4", "D8", "D9", "D13")),
