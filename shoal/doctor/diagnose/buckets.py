@@ -33,8 +33,8 @@ _MOSTLY, _SOME = 0.6, 0.45
 _DAY_MS = 86_400_000
 # Rows of the hottest bucket for one of the others' median: the lint's L-24.
 _HOT, _WARM = 3.0, 2.0
-_KEYS = 20  # a bucket, below which hashing cannot be even
-_SIGMA = 6.0  # by which chance never makes a bucket stand out: few rows need a clearer skew
+_ROWS, _KEYS = 500, 20  # rows that a share is told from, and keys a bucket below which hashing cannot be even
+_SIGMA = 6.0
 
 
 # ---- D2 --------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def skewed(case: Case) -> Iterable[Finding]:
     if pace is None or not pace.telling or not fixed_buckets(case):
         return
     found = _arrivals(case, pace)
-    if found is None or found.total < 2 or not found.rows.sum():
+    if found is None or found.total < 2 or found.rows.sum() < _ROWS:
         return
     top = int(found.rows.argmax())
     hot = int(found.rows[top])
