@@ -20,7 +20,7 @@ EXIT_CODES = (
     (0, "fine"),
     (1, "the doctor's verdict is bad"),
     (2, "your input: an option, SQL, an unknown name, what is not supported"),
-    (3, "somebody else committed first, or the storage failed: try again; of the doctor also: it cannot be read"),
+    (3, "a commit came first, or storage failed: try again; doctor: unreadable"),
     (4, "a file of the table is corrupt; of the doctor: too little data"),
     (DEFECT, "a defect of shoal itself; please report it"),
     (INTERRUPTED, "interrupted (Ctrl-C)"),
