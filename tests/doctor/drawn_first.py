@@ -188,7 +188,7 @@ def not_behind(r: random.Random) -> tuple[str, Setting]:
     s = with_options(s, snapshot__time_retained=f"{kept} s")
     how = r.choice(("follows", "stopped a moment ago", "paused", "few at least", "jobs"))
     if how == "follows":
-        return "a consumer follows", replace(s, reader=r.choice((0, 2, 5)))
+        return "a consumer follows", replace(s, reader=r.choice((0, 2, 5)), slo_s=None)
     if how == "stopped a moment ago":
         return "a consumer stopped a moment ago", replace(s, stuck_at=s.checkpoints - 12)
     if how == "paused":

@@ -20,7 +20,6 @@ from shoal.doctor.slope import theil_sen
 from shoal.options import Options
 
 NAME = "read fan-in"
-_COMMITS = 20
 _BUCKETS = 0.5  # of the bytes must lie in such buckets
 # How often a compaction job runs is its owner's choice, up to where readers run out of memory or spill (lint L-17).
 _DEEP = 50
@@ -31,7 +30,9 @@ def fan_in(case: Case) -> Iterator[Finding]:
     import numpy as np
 
     states, limits, options = case.states, case.limits, case.options
-    if states is None or limits is None or not limits.primary_key or case.model.debt.commits < _COMMITS:
+    if states is None or limits is None or not limits.primary_key or case.pace is None:
+        return
+    if not case.pace.telling:
         return
     skips = options.deletion_vectors and not options.deletion_vectors_merge_on_read
     if skips or options.merge_engine == "first-row":
