@@ -3,7 +3,7 @@
 
 Parameters vary over intervals, buckets, rates, formats and seeds. The rules were mended while this grid was run: that it
 passes says that nothing was lost, not that a table which nobody has seen is judged right. No threshold is there for one
-table of it: each is a number of Paimon's own, or stands in `docs/diagnoses.md` with its reason.
+table of it.
 """
 
 from __future__ import annotations
