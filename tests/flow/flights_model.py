@@ -11,6 +11,7 @@ import importlib.util
 import io
 import zipfile
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -30,16 +31,24 @@ def airport_zones() -> dict[str, ZoneInfo]:
     return {airport: ZoneInfo(name) for airport, name in (names | ISLANDS).items()}
 
 
-def csv_rows(start: date, end: date) -> list[dict[str, str]]:
+@cache
+def csv_lines() -> tuple[list[str], dict[str, list[str]]]:
+    """(names of the columns, lines by year and month): the file is unpacked once for all days."""
+    months: dict[str, list[str]] = {}
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         text = io.TextIOWrapper(file, newline="")
         names = next(csv.reader(text))
         assert names[:3] == ["year", "month", "day"]
-        days = [start + timedelta(days=n) for n in range((end - start).days)]
-        months = tuple({f"{day.year},{day.month}," for day in days})
-        # no value holds a line break, and most lines are of other months
-        lines = csv.reader(line for line in text if line.startswith(months))
-        rows = [dict(zip(names, line, strict=True)) for line in lines]
+        for line in text:  # no value holds a line break
+            months.setdefault(line[: line.index(",", 5)], []).append(line)
+    return names, months
+
+
+def csv_rows(start: date, end: date) -> list[dict[str, str]]:
+    names, lines = csv_lines()
+    days = [start + timedelta(days=n) for n in range((end - start).days)]
+    months = dict.fromkeys(f"{day.year},{day.month}" for day in days)
+    rows = [dict(zip(names, line, strict=True)) for month in months for line in csv.reader(lines[month])]
     return [row for row in rows if start <= date(int(row["year"]), int(row["month"]), int(row["day"])) < end]
 
 
