@@ -9,7 +9,6 @@ CommitterOperator (2.0.0), and with what Flink 2.0.1 showed. Invariant: what ide
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -84,22 +83,34 @@ def join(steps: Sequence[SnapshotFacts], job: Job) -> tuple[Joined, ...]:
     if user is None:
         return ()
     by_id = {c.id: c for c in job.checkpoints}
-    done = [c for c in job.checkpoints if c.status == "COMPLETED"]
-    ids = [c.id for c in done]
+    completed_by = _completed_by(job.checkpoints)
     out: dict[int, list[SnapshotFacts]] = {}
     for s in writers[user]:
         out.setdefault(s.identifier, []).append(s)
     joined = []
     for identifier in sorted(out):
         first = out[identifier][0]
-        at = bisect_left(ids, identifier)
-        # before the oldest one seen, a completed one nearer to it may have been forgotten
-        known = at < len(done) and (not job.checkpoints or identifier >= job.checkpoints[0].id)
-        completed = done[at] if known else None
+        completed = completed_by.get(identifier)
         late = None if completed is None or completed.ack_ms is None else first.time_ms - completed.ack_ms
         snapshots = tuple(s.id for s in out[identifier])
         joined.append(Joined(identifier, snapshots, first.time_ms, by_id.get(identifier), completed, late))
     return tuple(joined)
+
+
+def _completed_by(checkpoints: Sequence[Checkpoint]) -> dict[int, Checkpoint]:
+    """The first completed checkpoint from each id on. None across one that nobody saw: it may have completed."""
+    found: dict[int, Checkpoint] = {}
+    nearest: Checkpoint | None = None
+    after: int | None = None
+    for c in reversed(checkpoints):
+        if c.status == "COMPLETED":
+            nearest = c
+        elif after != c.id + 1:
+            nearest = None
+        if nearest is not None:
+            found[c.id] = nearest
+        after = c.id
+    return found
 
 
 def writer_of_job(writers: dict[str, list[SnapshotFacts]], job: Job) -> str | None:

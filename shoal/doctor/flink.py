@@ -3,7 +3,8 @@
 
 Answers come from a live address or from a folder where they were saved, through one `get`. Agrees with: Flink 2.0.1's
 REST API (`/jobs/:id/checkpoints` and below). Invariants: numbers that Flink gives as the text "NaN" are None; the
-server remembers ten checkpoints, so polls are joined by id and what was missed is told, not guessed.
+server remembers ten checkpoints, so polls are joined by id and what was missed is told, not guessed. It gives the same
+answer for `refresh-interval` (3 s by default), so the newest checkpoints of a table may be in none yet.
 """
 
 from __future__ import annotations

@@ -143,6 +143,7 @@ class Join:
     matched: int  # of these, those that Flink told of
     of_failed: int  # whose checkpoint had failed
     missed: int  # checkpoints that began and nobody saw
+    newer: int  # checkpoints that made snapshots after Flink's last answer: it gives the same one for some seconds
     late_p50_ms: float | None  # first snapshot - last answer to the checkpoint that it was committed with
     late_p99_ms: float | None
     offset_ms: float | None  # the least lateness: below 0 the committer's clock is behind by at least that
@@ -150,8 +151,8 @@ class Join:
     def to_dict(self) -> dict[str, Any]:  # JSON
         return {
             "user": self.user, "identifiers": self.identifiers, "matched": self.matched, "of_failed": self.of_failed,
-            "missed": self.missed, "late_p50_ms": self.late_p50_ms, "late_p99_ms": self.late_p99_ms,
-            "offset_ms": self.offset_ms,
+            "missed": self.missed, "newer": self.newer, "late_p50_ms": self.late_p50_ms,
+            "late_p99_ms": self.late_p99_ms, "offset_ms": self.offset_ms,
         }  # fmt: skip
 
 

@@ -112,7 +112,8 @@ def join_of(window: Window, job: Job) -> Join:
     # A checkpoint that was in time is committed at once: the least lateness has no wait in it.
     return Join(
         writer_of_job(writers_of(window.steps), job), len(told), sum(j.checkpoint is not None for j in told),
-        sum(bool(j.of_failed) for j in told), job.missed, p50, p99, float(min(late)) if late else None,
+        sum(bool(j.of_failed) for j in told), job.missed, sum(j.identifier > newest for j in joined), p50, p99,
+        float(min(late)) if late else None,
     )  # fmt: skip
 
 

@@ -76,6 +76,7 @@ def _join(t: Timeline) -> Iterator[str]:
         f"{j.matched:,} of {j.identifiers:,} checkpoints with snapshots are known to Flink"
         + (f"; {j.of_failed:,} of them failed" if j.of_failed else "")
         + (f"; {j.missed:,} more were not seen" if j.missed else "")
+        + (f"; {j.newer:,} are newer than its last answer" if j.newer else "")
     )
     if j.late_p50_ms is not None and j.late_p99_ms is not None:
         offset = j.offset_ms or 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -115,6 +116,21 @@ def test_failed_checkpoints_are_committed_with_the_next_that_completes(sample: P
     firsts = {s.identifier: s for s in reversed(own)}
     rhythm = rhythm_ms([firsts[i] for i in sorted(firsts)])
     assert rhythm == pytest.approx(2000, rel=0.15)  # the configured 2 s, although snapshots come in bursts
+
+
+def test_where_looks_missed_checkpoints_no_lateness_is_guessed(sample: Path) -> None:
+    job = saved_job(sample)
+    seen = replace(job, checkpoints=tuple(c for c in job.checkpoints if c.id not in (5, 6, 7)))
+    joined = {j.identifier: j for j in join(steps(sample), seen)}
+    assert {i for i, j in joined.items() if j.checkpoint is None} == {5, 6, 7} and seen.missed == 3
+    assert all(joined[i].completed is None and joined[i].late_ms is None for i in (5, 6, 7))
+    whole = {j.identifier: j for j in join(steps(sample), job)}
+    assert all(joined[i] == whole[i] for i in joined if i not in (5, 6, 7))
+    folder = sample / "failed-checkpoints"
+    job = saved_job(folder)  # 4 to 9 failed, 10 completed
+    seen = replace(job, checkpoints=tuple(c for c in job.checkpoints if c.id != 7))
+    joined = {j.identifier: j for j in join(steps(folder), seen)}
+    assert [joined[i].late_ms is None for i in range(3, 11)] == [False, *[True] * 4, *[False] * 3]
 
 
 def test_a_fast_clock_that_stood_for_hours_makes_no_bursts() -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import random
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,15 @@ def test_failed_checkpoints_and_their_bursts(sample: Path) -> None:  # noqa: F81
     assert ticks.count("burst") == 6 and ticks.count("failed") == sum(
         c.status == "FAILED" for c in saved_job(folder).checkpoints
     )
+
+
+def test_checkpoints_after_the_last_answer_are_told_apart_from_missed_ones(sample: Path) -> None:  # noqa: F811
+    job = saved_job(sample)
+    early = replace(job, checkpoints=job.checkpoints[:9], counts={"total": 9, "restored": 0, "failed": 0})
+    t = timeline(bare(steps(sample)), None, early)
+    assert t.join is not None
+    assert (t.join.identifiers, t.join.matched, t.join.missed, t.join.newer) == (9, 9, 0, 3)
+    assert t.to_dict()["join"]["newer"] == 3 and "3 are newer than its last answer" in " ".join(text(t).split())
 
 
 def test_a_job_of_another_table_is_not_joined(sample: Path, found: Timeline, faster: Toy) -> None:  # noqa: F811

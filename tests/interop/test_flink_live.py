@@ -11,9 +11,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -25,12 +28,27 @@ from shoal.doctor.flink import Job, LiveJob, Rest
 from shoal.doctor.take import take
 from shoal.doctor.timeline import timeline
 from shoal.doctor.window import Window
+from shoal.errors import ShoalError
 from shoal.store import LocalStore
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 FLINK = Path(os.environ.get("SHOAL_ORACLE", Path(__file__).parents[3] / "shared" / "oracle")) / "flink-rest"
-ENOUGH, LONGEST_S = 45, 90  # snapshots to watch, seconds to wait for them
+ENOUGH, LONGEST_S = 45, 180  # snapshots to watch, seconds to wait for them
+
+
+class Heard:
+    """Flink's answers, and the ids of the checkpoints in each of them."""
+
+    def __init__(self, rest: Rest) -> None:
+        self.at, self._rest = rest.at, rest
+        self.answers: list[set[int]] = []
+
+    def get(self, path: str) -> Any:
+        answer = self._rest.get(path)
+        if path.endswith("/checkpoints"):
+            self.answers.append({row["id"] for row in answer["history"]})
+        return answer
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,7 @@ class Watched:
     url: str
     job: Job
     window: Window
+    answers: list[set[int]]
 
 
 def why_not() -> str | None:
@@ -59,7 +78,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    line = [f"warehouse=file:{top}/lake", f"port={port}", f"seconds={LONGEST_S + 60}", "interval=1 s", "keys=5000"]
+    line = [f"warehouse=file:{top}/lake", f"port={port}", f"seconds={LONGEST_S + 120}", "interval=1 s", "keys=5000"]
     with (top / "err").open("wb") as err:
         process = subprocess.Popen([str(FLINK), *line], stdout=subprocess.PIPE, stderr=err, start_new_session=True)
     try:
@@ -77,11 +96,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 def _watch(warehouse: Path, url: str) -> Watched:
     """Flink remembers ten checkpoints, here ten seconds: a thread of its own asks, however long a look takes."""
-    live, enough = LiveJob(Rest(url), table="d.t"), Event()
+    heard, enough = Heard(Rest(url, timeout_s=60)), Event()
+    live = LiveJob(heard, table="d.t")
 
     def ask() -> None:
         while not enough.wait(1):
-            live.look()
+            with suppress(ShoalError):  # no answer in time: the next one may have a gap, and the job has to tell so
+                live.look()
 
     asking = Thread(target=ask)
     asking.start()
@@ -94,18 +115,37 @@ def _watch(warehouse: Path, url: str) -> Watched:
     finally:
         enough.set()
         asking.join()
-    return Watched(warehouse, url, live.poll(), window)
+    # Flink gives the same answer so long: one that was made before the look knows nothing of the newest snapshots
+    time.sleep(heard.get("config")["refresh-interval"] / 1000 + 0.1)
+    return Watched(warehouse, url, live.poll(), window, heard.answers)
+
+
+def test_nothing_that_flink_told_is_lost_and_what_it_forgot_is_counted(watched: Watched) -> None:
+    told = set().union(*watched.answers)
+    assert [c.id for c in watched.job.checkpoints] == sorted(told)
+    # a job that was not restored counts from 1
+    assert watched.job.missed == max(told) - len(told)
+    assert watched.job.not_begun <= watched.job.counts["failed"]
 
 
 def test_every_snapshot_is_a_checkpoint_that_flink_told_of(watched: Watched) -> None:
-    job, steps = watched.job, watched.window.steps
-    assert len(steps) >= 20
-    assert {s.identifier for s in steps} <= {c.id for c in job.checkpoints}
-    assert job.missed == 0 and job.not_begun <= job.counts["failed"]
+    """Where one answer follows another within ten checkpoints none is missing; under load they may lie apart."""
+    own, answers = {s.identifier for s in watched.window.steps}, [a for a in watched.answers if a]
+    assert len(watched.window.steps) >= 20
+    for answer in answers:
+        assert {i for i in own if min(answer) <= i <= max(answer)} <= answer
+    assert max(own) <= max(answers[-1])  # the last answer is newer than the look
+    apart = {i for a, b in pairwise([{0}, *answers]) for i in range(max(a) + 1, min(b))}
+    assert own - set().union(*answers) == own & apart
+
+
+def test_snapshots_and_checkpoints_are_joined(watched: Watched) -> None:
+    job, own = watched.job, {s.identifier for s in watched.window.steps}
     assert job.config.interval_ms == 1000 and job.metric("lastCommitDuration", "t")
     t = timeline(watched.window, None, job)
-    assert t.join is not None
-    assert t.join.matched == t.join.identifiers == len({s.identifier for s in steps})
+    assert t.join is not None and t.join.newer == 0
+    assert t.join.matched == len(own & {c.id for c in job.checkpoints}) > 0
+    assert t.join.identifiers == len([i for i in own if i >= job.checkpoints[0].id])
     assert t.join.offset_ms is not None and t.join.offset_ms >= 0  # one machine, one clock
     for name in ("checkpoint", "ack to commit"):
         assert next(s for s in t.lane("durations").series if s.name == name).points
@@ -116,7 +156,8 @@ def test_the_command_sees_the_running_job(watched: Watched, capsys: pytest.Captu
     line = ["doctor", "timeline", "d.t", "-w", str(watched.warehouse), "--flink", watched.url, "--follow", "2s"]
     assert main([*line, "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["join"]["matched"] == found["join"]["identifiers"] > 0
+    join = found["join"]
+    assert 0 < join["matched"] <= join["identifiers"] <= join["matched"] + join["missed"]
 
 
 def test_a_checkpoint_a_second_is_too_frequent(watched: Watched) -> None:
