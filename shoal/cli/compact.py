@@ -276,7 +276,7 @@ COMMANDS = (
         "the table to it. Readers see the same rows before and after. Other partitions\n"
         "keep their number until they are rescaled too: they are read, and not written\n"
         "to. Stop the writers first; exit code 3 says that one wrote meanwhile, and that\n"
-        "nothing has happened.",
+        "no row has moved.",
     ),
     Command(
         "compact manifests", "merge the manifests of a table's newest snapshot",

@@ -157,8 +157,9 @@ class Maintain:
 
         Without `buckets` those that have another number than the table get the table's. `where` and `partitions` choose
         some, as in `compact`; the others keep their number: they are read as before, and written to when they have been
-        rescaled too. A table that postpones buckets keeps its option. `Conflict` when another writer changed one of the
-        partitions meanwhile: nothing has happened then. After a death, the same call does what is left.
+        rescaled too. A table that postpones buckets keeps its option. Changes that no changelog has told yet are told
+        first, by a compaction. `Conflict` when another writer changed one of the partitions meanwhile: no row has moved
+        then. After a death, the same call does what is left.
         """
         from shoal.table.rescale import rescale
 

@@ -1,40 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """`table.maintain.rescale()`: partitions written again with another number of buckets, and the option set to it.
 
-First comes one OVERWRITE snapshot with the rows in their new buckets, then the schema with the new `bucket`. What lies
-between is a table that reads as before: each partition says how many buckets it has, and nobody writes to one by
-another number. Doing it again rewrites nothing then, and sets the option. Partitions that are not chosen keep their
-number until they are rescaled. Agrees with: RescaleAction, RescaleProcedure (2.0.0), which leave the option to ALTER
-TABLE and read without the rows that are not compacted yet. Invariant: whoever changes one of the partitions meanwhile
-makes it a `Conflict`, after which the table is as it was; rows stream through the budget.
+First come, in a snapshot of a compaction, changes that the changelog has not told yet (`untold`); then one OVERWRITE
+snapshot with the rows in their new buckets, then the schema with the new `bucket`. What lies between is a table that
+reads as before: each partition says how many buckets it has, and nobody writes to one by another number. Doing it again
+does what is left: it tells nothing twice, and rewrites no partition that has its buckets. Partitions that are not
+chosen keep their number until they are rescaled. Agrees with: RescaleAction, RescaleProcedure (2.0.0), which leave the
+option to ALTER TABLE, read without the rows that are not compacted yet, and lose the changes that are not told.
+Invariant: whoever changes one of the partitions meanwhile makes it a `Conflict`, after which rows and buckets are as
+they were; rows stream through the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.errors import BadRequest, NotFound, ShoalError
+from shoal.errors import BadRequest, Conflict, NotFound, ShoalError
 from shoal.format.datafile import Entry
 from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.options import check
 from shoal.table import alter as pure
 from shoal.table.buckets import UNAWARE
 from shoal.table.compact_choice import Choice
+from shoal.table.maintain import _of_today as of_today
 from shoal.table.overwrite import Exactly
 from shoal.table.postponed import POSTPONED
 from shoal.table.progress import Meter, Tell
 from shoal.table.row_kinds import INSERT
 from shoal.table.schema_change import SetOption
 from shoal.table.staged import Committed
+from shoal.table.untold import tell, tells_late, untold
 from shoal.table.upkeep import Keeper
-from shoal.table.whole_partitions import as_new, by_partition, of_partition, overwriting, real, rows_of
+from shoal.table.whole_partitions import as_new, by_partition, of_partitions, overwriting, real, rows_of
 from shoal.table.write import Write
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from shoal.table.table import Table
     from shoal.table.upkeep import Upkeep
 
@@ -64,6 +70,10 @@ class Rescaled:
     seconds: float = 0.0
     snapshot: int | None = None
     schema: int | None = None
+    untold: int = 0
+    """Files whose changes no changelog has told yet."""
+    told: int | None = None
+    """The snapshot that tells them, before the rows are rewritten."""
     others: int = 0
     """Partitions that keep another number of buckets: they are read, and not written to before they are rescaled."""
     dry_run: bool = False
@@ -73,6 +83,9 @@ class Rescaled:
         files, size = sum(p.files for p in self.planned), sum(p.bytes for p in self.planned)
         what = f"{files:,} files ({size:,} bytes) of {len(self.planned):,} partitions"
         said = []
+        if self.untold:
+            who = "would first tell" if self.told is None else f"snapshot {self.told} tells"
+            said.append(f"{who} changes of {self.untold:,} files that waited for a compaction")
         if self.planned:
             said.append(
                 f"would write {what} into {self.buckets:,} buckets each" if self.dry_run
@@ -97,30 +110,34 @@ def rescale(
     """Write the chosen partitions again in so many buckets (the table's own number without any)."""
     started = table.clock.monotonic()
     check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
-    newest_schema = table.metadata.latest_schema_id()
-    if newest_schema is None:
+    if table.metadata.latest_schema_id() is None:
         raise NotFound(f"{table.name}: the table is gone", hint="create it again")
-    table = table.with_schema(table.metadata.schema(newest_schema))
+    table = of_today(table)
     count = _count(table, buckets)
-    newest = table.metadata.latest()
-    live = real(table.metadata.live(newest))
-    chosen = choice.of(table, live) if newest is not None else live
-    if choice and not chosen.num_rows:
+    work = _work(table, count, choice)
+    if choice and not work.found:
         raise NotFound(
             f"{table.name} has no files in the partitions that are named: there is nothing to rescale",
             hint="leave partition and where out to rescale every partition",
         )
-    work = {p: e for p, e in by_partition(chosen).items() if any(x.total_buckets != count for x in e)}
-    others = {p for p, e in by_partition(live).items() if p not in work and any(x.total_buckets != count for x in e)}
-    planned = tuple(_planned(table, p, e) for p, e in work.items())
     sets = table.options.bucket not in (count, POSTPONED)
-    out = Rescaled(table.name, count, planned, others=len(others), dry_run=dry_run)
+    waiting = untold(table, work.entries)
     if dry_run:
-        return replace(out, schema=newest_schema + 1 if sets else None)
+        schema = table.schema.id + 1 if sets else None
+        return replace(_report(table, count, work), untold=waiting, schema=schema, dry_run=True)
+    told: int | None = None
+    if waiting and work.snapshot is not None:
+        told = tell(table, work.snapshot, work.live, progress)
+        work = _work(table, count, choice)
+        if untold(table, work.entries):
+            raise Conflict(
+                f"{table.name}: others write to these partitions: there are changes to tell again",
+                hint="nothing is rewritten: rescale again while nobody writes to these partitions",
+            )
+    out = replace(_report(table, count, work), untold=waiting, told=told)
     committed: Committed | None = None
-    if work:
-        assert newest is not None
-        committed, out = _rewritten(table, count, newest, work, out, progress)
+    if work.partitions and work.snapshot is not None:
+        committed, out = _rewritten(table, count, work.snapshot, work, out, progress)
     if sets:
         out = replace(out, schema=_set_option(table, count))
     if committed is not None:
@@ -128,6 +145,35 @@ def rescale(
         after = Keeper(table.with_options({"write-only": False})).after(committed, BATCH_IDENTIFIER)
         out = replace(out, upkeep=after.upkeep)
     return replace(out, seconds=table.clock.monotonic() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be rescaled in a snapshot, and what `live` files its buckets have."""
+
+    snapshot: Snapshot | None
+    found: int
+    partitions: Mapping[bytes, Sequence[Entry]]
+    others: int
+    live: pa.Table
+
+    @property
+    def entries(self) -> Iterator[Entry]:
+        return (e for entries in self.partitions.values() for e in entries)
+
+
+def _work(table: Table, count: int, choice: Choice) -> _Work:
+    newest = table.metadata.latest()
+    live = real(table.metadata.live(newest))
+    chosen = choice.of(table, live) if newest is not None else live
+    work = {p: e for p, e in by_partition(chosen).items() if any(x.total_buckets != count for x in e)}
+    others = {p for p, e in by_partition(live).items() if p not in work and any(x.total_buckets != count for x in e)}
+    return _Work(newest, chosen.num_rows, work, len(others), of_partitions(live, work))
+
+
+def _report(table: Table, count: int, work: _Work) -> Rescaled:
+    planned = tuple(_planned(table, p, e) for p, e in work.partitions.items())
+    return Rescaled(table.name, count, planned, others=work.others)
 
 
 def _count(table: Table, buckets: int | None) -> int:
@@ -166,7 +212,7 @@ def _planned(table: Table, partition: bytes, entries: Sequence[Entry]) -> Rescal
 
 
 def _rewritten(
-    table: Table, count: int, newest: Snapshot, work: dict[bytes, list[Entry]], out: Rescaled, tell: Tell | None
+    table: Table, count: int, newest: Snapshot, work: _Work, out: Rescaled, progress: Tell | None
 ) -> tuple[Committed, Rescaled]:
     """One snapshot in which the partitions have their rows in so many buckets."""
     import pyarrow as pa
@@ -174,25 +220,26 @@ def _rewritten(
     source = table.with_schema(table.schema)
     target = overwriting(table, newest, {OPTION: str(count)})
     source.memory = target.memory = max(1 << 20, table.memory // 2)
-    live = real(table.metadata.live(newest))
-    meter = Meter([[e.file for e in entries] for entries in work.values()], table.clock.monotonic, tell)
+    meter = Meter([[x.file for x in e] for e in work.partitions.values()], table.clock.monotonic, progress)
     meter.told()
     rows = 0
+    # files that wait for a compaction would not show, or be told as news
+    settled = table.compacted_only or tells_late(table)
     with Write(target, ignore_previous=True) as w:
-        for i, partition in enumerate(work):
-            here = of_partition(live, partition)
+        for i, partition in enumerate(work.partitions):
+            here = of_partitions(work.live, [partition])
             for batch in rows_of(source, newest, here, meter=meter.listening):
                 w.replay(batch, pa.array(np.full(batch.num_rows, INSERT, np.int8)))
                 rows += batch.num_rows
             meter.ended(i)
             meter.told()
-        made = w.prepare(wait=True, compact="full" if target.compacted_only else None)
+        made = w.prepare(wait=True, compact="full" if settled else None)
         try:
             made = replace(made, changes=tuple(as_new(target, c) for c in made.changes))
         except BaseException:
             w.abort(made)
             raise
-        committed = w.committer.overwrite(made, BATCH_IDENTIFIER, chosen=Exactly(work))
+        committed = w.committer.overwrite(made, BATCH_IDENTIFIER, chosen=Exactly(work.partitions))
     files = [f for c in made.changes for f in c.new_files]
     size = sum(f.file_size for f in files)
     done = replace(out, rows=rows, files_after=len(files), bytes_written=size, snapshot=committed.snapshots[-1])

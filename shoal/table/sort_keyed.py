@@ -35,17 +35,15 @@ from shoal.table.progress import Meter, Tell, in_order
 from shoal.table.row_kinds import INSERT
 from shoal.table.staged import BucketChanges, Staged
 from shoal.table.table_metrics import BucketSizes
+from shoal.table.untold import untold
 from shoal.table.upkeep import Keeper
-from shoal.table.whole_partitions import as_new, by_partition, of_partition, overwriting, real, rows_of
+from shoal.table.whole_partitions import as_new, by_partition, of_partitions, overwriting, real, rows_of
 from shoal.table.write import Write
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.table.table import Table
-
-# A writer that sorts takes rows as they are: none is a retraction, too old, or a change to be told.
-_PLAIN = {"changelog-producer": "none", "rowkind.field": None, "record-level.expire-time": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +85,16 @@ def sort_keyed(
         return CompactionReport(table.name, ())
     live = choice.of(table, real(table.metadata.live(newest)))
     tasks = [
-        SortTask(p, tuple(entries), of_partition(live, p), f"sorted by {order}")
+        SortTask(p, tuple(entries), of_partitions(live, [p]), f"sorted by {order}")
         for p, entries in by_partition(live).items()
     ]
     top = table.policy.num_levels - 1
     planned = tuple(p for t in tasks for p in _planned(table, t, top))
     if not dry_run:
-        _check_told(table, tasks, top)
+        _check_told(table, tasks)
     if dry_run or not tasks:
         return CompactionReport(table.name, planned)
-    target = overwriting(table, newest, _PLAIN)
+    target = overwriting(table, newest)
     budget = table.budget().share(threads)
     commit = Commit(target, commit_user or new_uuid(table), table.rng)
     job, started = table.metrics.compaction.job(), table.clock.monotonic()
@@ -132,15 +130,14 @@ def sort_keyed(
     )
 
 
-def _check_told(table: Table, tasks: Sequence[SortTask], top: int) -> None:
+def _check_told(table: Table, tasks: Sequence[SortTask]) -> None:
     """`BadRequest` where a compaction has changes to tell still: the files it would tell them from go.
 
     Java sorts all the same, and who follows the table never learns of them.
     """
     producer = table.options.changelog_producer
-    least = {"lookup": 1, "full-compaction": top}.get(producer, 0)
     for t in tasks:
-        waiting = sum(e.file.level < least for e in t.entries)
+        waiting = untold(table, t.entries)
         if waiting:
             at = _path(table, t.partition)
             raise BadRequest(

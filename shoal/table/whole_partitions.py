@@ -7,7 +7,7 @@ the partitions. Invariant: rows that no compaction has shown yet come along; nob
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,12 +36,13 @@ def real(live: pa.Table) -> pa.Table:
     return live.filter(pc.greater_equal(live.column("bucket"), 0)) if live.num_rows else live
 
 
-def of_partition(live: pa.Table, partition: bytes) -> pa.Table:
-    """The entries of one partition."""
+def of_partitions(live: pa.Table, partitions: Collection[bytes]) -> pa.Table:
+    """The entries of these partitions."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return live.filter(pc.equal(live.column("partition"), pa.scalar(partition, pa.binary())))
+    column = live.column("partition")
+    return live.filter(pc.is_in(column, pa.array(list(partitions), column.type)))
 
 
 def by_partition(live: pa.Table) -> dict[bytes, list[Entry]]:
@@ -51,14 +52,18 @@ def by_partition(live: pa.Table) -> dict[bytes, list[Entry]]:
     return out
 
 
-def overwriting(table: Table, snapshot: Snapshot, options: Mapping[str, str | None]) -> Table:
-    """The table as its partitions are written again with other options (None: without), from rows of this snapshot.
+# Rows are taken as they are: none is a retraction, too old, or a change to be told.
+_PLAIN = {"changelog-producer": "none", "rowkind.field": None, "record-level.expire-time": None}
+
+
+def overwriting(table: Table, snapshot: Snapshot, options: Mapping[str, str] | None = None) -> Table:
+    """The table as its partitions are written again, with other options, from rows of this snapshot.
 
     Who changes one of the partitions from here on makes the commit a conflict. Compaction is part of the work, as rows
     may show once they are compacted only.
     """
     fixed = {"write-only": "false", LAST_SAFE: str(snapshot.id)}
-    wanted = {**table.schema.options, **options, **fixed}
+    wanted = {**table.schema.options, **(options or {}), **_PLAIN, **fixed}
     return table.with_schema(replace(table.schema, options={k: v for k, v in wanted.items() if v is not None}))
 
 

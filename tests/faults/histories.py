@@ -2,7 +2,8 @@
 """Small histories of every kind of table, each with a model of its rows, run by a process that may die at any step.
 
 Steps are text: `w` a checkpoint, `f` one whose rows are flushed half-way, `compact`, `full` and `sort` a compaction by
-another process, `over a` an overwrite of a partition, `drop a`, `tag x`, `delete` a DELETE, `update` an UPDATE.
+another process, `rescale n` one while the writer is away, `over a` an overwrite of a partition, `drop a`, `tag x`,
+`delete` a DELETE, `update` an UPDATE.
 """
 
 from __future__ import annotations
@@ -206,6 +207,11 @@ class Process:
             assert "has not told yet" in err.message
             self.do_full(n, "")
             sort()
+
+    def do_rescale(self, n: int, count: str) -> None:
+        self.close()
+        self.table.maintain.rescale(int(count))
+        self.table = self.lake.table("d.t")
 
     def do_compact(self, n: int, _: str) -> None:
         self.table.maintain.compact()

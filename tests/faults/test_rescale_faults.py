@@ -25,6 +25,8 @@ KINDS: dict[str, dict[str, object]] = {
     "first row": {"merge-engine": "first-row"},
     "deletion vectors": {"deletion-vectors.enabled": True},
     "append": {"bucket-key": "k"},
+    "lookup changelog": {"changelog-producer": "lookup", "write-only": True},
+    "full-compaction changelog": {"changelog-producer": "full-compaction", "write-only": True},
 }
 # The changes between two cuts; all of them are the slow test below.
 STRIDE = 13

@@ -13,7 +13,7 @@ from shoal.clock import ManualClock, ManualScheduler
 from shoal.errors import BadRequest, Conflict, NotFound, StorageFailed
 from shoal.format.manifest import entries_of
 from shoal.store.memory import MemoryStore
-from shoal.table import evolve_table
+from shoal.table import evolve_table, untold
 from shoal.table import rescale as verb
 from shoal.table.table import Table
 from tests.faults.walk import left_over, missing
@@ -234,6 +234,153 @@ def test_merged_rows_are_what_is_written(name: str) -> None:
     assert newest.changelog_manifest_list is None
     assert t.metadata.latest_id() == said.snapshot
     add(now(t), 40, 44)
+    assert left_over(t) == []
+
+
+def test_options_that_were_given_count_and_newer_columns_stay() -> None:
+    t = make()
+    add(t, 0, 20)
+    held_open = t.with_options({"file.format": "orc"})
+    t.alter(add={"extra": "INT"})
+    with now(t).write() as w:
+        w.upsert([{"dt": "a", "k": 2, "v": 7, "w": "x", "extra": 9}])
+        w.commit()
+    held_open.maintain.rescale(3)
+    t = now(t)
+    assert {f["file_path"].rsplit(".", 1)[-1] for f in t.inspect.files().to_pylist()} == {"orc"}
+    assert [r["extra"] for r in held(t) if r["k"] == 2] == [9]
+    assert (t.options.bucket, "file.format" in t.schema.options) == (3, False)
+
+
+TOLD: dict[str, dict[str, object]] = {
+    "input": {"changelog_producer": "input"},
+    "lookup": {"changelog_producer": "lookup"},
+    "lookup, gentle": {"changelog_producer": "lookup", "lookup_compact": "gentle", "lookup_wait": False},
+    "lookup and marks": {"changelog_producer": "lookup", "deletion_vectors__enabled": True},
+    "lookup, first row": {"changelog_producer": "lookup", "merge_engine": "first-row"},
+    "lookup, sums": {"changelog_producer": "lookup", "merge_engine": "aggregation", "fields__v__aggregate_function": "sum"},
+    "lookup, postponed": {"changelog_producer": "lookup", "bucket": -2},
+    "lookup, small buffer": {"changelog_producer": "lookup", "write_buffer_size": "3 kb", "page_size": "1 kb",
+                             "write_buffer_spillable": False},
+    "full-compaction": {"changelog_producer": "full-compaction"},
+    "full-compaction, now and then": {"changelog_producer": "full-compaction", "full_compaction__delta_commits": 5},
+    "full-compaction, small buffer": {"changelog_producer": "full-compaction", "write_buffer_size": "3 kb",
+                                      "page_size": "1 kb", "write_buffer_spillable": False},
+    "full-compaction, partial update": {"changelog_producer": "full-compaction", "merge_engine": "partial-update"},
+}  # fmt: skip
+
+
+def followed(t: Table) -> list[dict[str, Any]]:
+    """What whoever follows the table from its first snapshot on holds; a change that is told twice is seen."""
+    raw = t.options.changelog_producer == "input"
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    with t.follow(start=1, until="latest") as stream:
+        for changes in stream:
+            for r, kind in zip(changes.rows.to_pylist(), changes.kinds.to_pylist()):
+                key = r["dt"], r["k"]
+                if kind in (1, 3):
+                    assert rows.pop(key) == r or raw
+                else:
+                    assert raw or key not in rows, (key, r, rows[key])
+                    rows[key] = r
+    return sorted(rows.values(), key=lambda r: (r["dt"], r["k"], str(r)))
+
+
+@pytest.mark.parametrize("partition", [None, "a"], ids=["all", "one partition"])
+@pytest.mark.parametrize("wrote", ["write-only", "stream"])
+@pytest.mark.parametrize("name", TOLD)
+def test_who_follows_the_table_is_told_every_change_once(name: str, wrote: str, partition: str | None) -> None:
+    """Java writes the rows of level 0 into the new buckets, and who follows the table never hears of them."""
+    t = make(**TOLD[name])
+    retracts = "merge_engine" not in TOLD[name]
+    add(t, 0, 120)
+    if name == "lookup, postponed":
+        t.maintain.compact()
+    t.maintain.compact(full=True)
+    assert len(followed(t)) == 120
+    late = t.with_options({"write-only": True}) if wrote == "write-only" else t
+    with late.write(commit_user="job") as w:
+        for checkpoint in (1, 2):
+            rows = [{"dt": "ab"[i % 2], "k": i, "v": checkpoint, "w": "z"} for i in range(110, 124)]
+            w.upsert(rows)
+            if retracts:
+                w.delete([{"dt": "a", "k": 2 * checkpoint}])
+            w.commit(checkpoint=checkpoint)
+    waits = wrote == "write-only" and name not in ("input", "lookup, postponed")
+    assert not waits or len(followed(t)) == 120
+    said = t.maintain.rescale(5, partitions=None if partition is None else [{"dt": partition}])
+    assert not waits or (said.untold > 0 and said.told is not None and said.snapshot == said.told + 1)
+    assert not waits or f"snapshot {said.told} tells changes of {said.untold} files" in str(said)
+    t = now(t)
+    if partition is None:
+        assert followed(t) == held(t)
+        again = t.maintain.rescale(2)
+        assert (again.untold, again.told) == (0, None)
+        t = now(t)
+    else:
+        mine = [r for r in held(t) if r["dt"] == "a"]
+        assert [r for r in followed(t) if r["dt"] == "a"] == mine
+        t.maintain.rescale(5)
+    assert followed(t) == held(t)
+    # and goes on
+    add(t, 115, 130, v=99)
+    t.maintain.compact(full=True)
+    assert followed(t) == held(t)
+    assert len(held(t)) >= 128
+    assert left_over(t) == []
+    assert list(missing(t)) == []
+
+
+def test_postponed_tables_tell_what_batch_jobs_wrote_into_buckets_and_keep_late_rows() -> None:
+    t = make(changelog_producer="lookup", bucket=-2)
+    add(t, 0, 20)
+    t.maintain.compact()
+    add(t, 10, 24, v=1)  # into the buckets that are there, at level 0
+    with t.write(commit_user="job") as w:
+        w.upsert([{"dt": "a", "k": 100, "v": 1, "w": "late"}])
+        w.commit(checkpoint=1)
+    assert len(followed(t)) == 20
+    said = t.maintain.rescale(3)
+    assert (said.untold, said.schema) == (2, None)
+    assert totals(t) == {"dt=a": {-2, 3}, "dt=b": {3}}
+    assert followed(t) == held(t)
+    assert len(held(t)) == 24
+    t.maintain.compact()
+    assert followed(t) == held(t)
+    assert len(held(t)) == 25
+    assert left_over(t) == []
+
+
+def test_a_dry_run_counts_what_is_not_told() -> None:
+    t = make(changelog_producer="lookup", write_only=True)
+    add(t, 0, 10)
+    said = t.maintain.rescale(4, where="dt = 'a'", dry_run=True)
+    assert (said.untold, said.told) == (2, None)
+    assert str(said).startswith("d.t: would first tell changes of 2 files that waited for a compaction; would write")
+    assert t.metadata.latest_id() == 1
+    # nothing to rescale is nothing to tell
+    assert t.maintain.rescale(2).untold == 0
+    assert t.metadata.latest_id() == 1
+
+
+def test_rows_that_come_while_changes_are_told_end_a_rescale(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = make(changelog_producer="lookup", write_only=True)
+    add(t, 0, 20)
+    publish = untold.publish
+
+    def meanwhile(*args: Any) -> Any:
+        add(t, 18, 22, v=5)
+        return publish(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(untold, "publish", meanwhile)
+        with pytest.raises(Conflict, match="others write to these partitions"):
+            t.maintain.rescale(3)
+    assert totals(t) == {"dt=a": {2}, "dt=b": {2}}
+    assert len(followed(t)) == 20
+    t.maintain.rescale(3)
+    assert followed(now(t)) == held(now(t))
+    assert len(held(now(t))) == 22
     assert left_over(t) == []
 
 
