@@ -52,7 +52,7 @@ def parse_memory(text: str, key: str | None = None) -> int:
     """
     amount, unit = _amount(text, key, "a size such as '128 mb'")
     if unit and unit not in _MEMORY:
-        raise _bad(key, text, f"no size unit '{unit}'", "units are b, kb, mb, gb and tb")
+        raise _bad(key, text, f"has an unknown unit '{unit}'", "units are b, kb, mb, gb and tb")
     size = amount * _MEMORY.get(unit, 1)
     if size > _LONG_MAX:
         raise _bad(key, text, "does not fit in 64 bits", None)
@@ -67,7 +67,7 @@ def parse_duration(text: str, key: str | None = None) -> int:
     """
     amount, unit = _amount(text, key, "a duration such as '10 min'")
     if unit and unit not in _NANOS:
-        raise _bad(key, text, f"no time unit '{unit}'", "units are d, h, min, s, ms, µs and ns")
+        raise _bad(key, text, f"has an unknown unit '{unit}'", "units are d, h, min, s, ms, µs and ns")
     millis = amount * _NANOS.get(unit, _MS) // _MS
     if millis > _LONG_MAX:
         raise _bad(key, text, "does not fit in 64 bits", None)
@@ -181,5 +181,7 @@ def _split(text: str, separator: str, key: str) -> list[str]:
 
 
 def _bad(key: str | None, text: str, why: str, hint: str | None) -> BadRequest:
+    """One sentence. A key that begins with '--' is an option of the command line."""
     value = shown(key or "", text)
-    return BadRequest(f"'{key}' = {value}: {why}" if key else f"{value}: {why}", hint=hint)
+    named = f"{key} {value}" if key and key.startswith("--") else f"'{key}' = {value}" if key else value
+    return BadRequest(f"{named} {why}", hint=hint)

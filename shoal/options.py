@@ -534,11 +534,11 @@ def _check_structure(spec: OptionSpec, key: str, text: str, *, has_primary_key: 
     if spec.key == "bucket":
         bucket = spec.parse(text, key)
         if bucket not in (-1, -2) and cast(int, bucket) < 1:
-            raise BadRequest(f"'{key}' = '{text}': must be at least 1, or -1", hint="-1 lets the engine choose")
+            raise BadRequest(f"'{key}' = '{text}' must be at least 1, or -1", hint="-1 lets the engine choose")
         if bucket == -2 and not has_primary_key:
-            raise BadRequest(f"'{key}' = '{text}': needs a primary key", hint="give a number of buckets, or -1")
+            raise BadRequest(f"'{key}' = '{text}' needs a primary key", hint="give a number of buckets, or -1")
     if spec.key == "changelog-producer" and not has_primary_key and spec.parse(text, key) != "none":
-        raise BadRequest(f"'{key}' = '{text}': needs a primary key", hint=f"leave '{key}' out")
+        raise BadRequest(f"'{key}' = '{text}' needs a primary key", hint=f"leave '{key}' out")
 
 
 def _parse(spec: OptionSpec, key: str, text: str) -> Value:

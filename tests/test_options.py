@@ -91,7 +91,7 @@ def test_a_duration_java_refuses_is_refused(text: str) -> None:
 
 
 def test_a_broken_value_names_its_key_and_the_units() -> None:
-    with pytest.raises(BadRequest, match=r"'write-buffer-size' = '1 pb': no size unit 'pb'") as caught:
+    with pytest.raises(BadRequest, match=r"'write-buffer-size' = '1 pb' has an unknown unit 'pb'") as caught:
         Options({"write-buffer-size": "1 pb"}, strict=False).get("write-buffer-size")
     assert "mb" in (caught.value.hint or "")
 

@@ -97,7 +97,7 @@ def slo_of(args: Namespace) -> int | None:
 
     slo = None if args.slo is None else parse_duration(args.slo, "--slo")
     if slo is not None and slo <= 0:
-        raise BadRequest(f"--slo is {args.slo}", hint="give a time, such as 10s or '5 min'")
+        raise BadRequest(f"--slo '{args.slo}' is not a time above zero", hint="give a time, such as 10s or '5 min'")
     return slo
 
 

@@ -13,7 +13,7 @@ from shoal.cli.failure import reads
 from shoal.cli.output import DIM, RED, YELLOW, note, paint, show_json
 from shoal.cli.parser import Command, Parser, one_of
 from shoal.cli.warehouse import open_lake
-from shoal.errors import BadRequest, NotFound, StorageFailed, near
+from shoal.errors import BadRequest, Corrupt, NotFound, StorageFailed, near
 
 if TYPE_CHECKING:
     from shoal.doctor.finding import Finding
@@ -114,7 +114,7 @@ def _text(path: str) -> str:
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except UnicodeDecodeError as err:
-        raise BadRequest(f"{path} is no text: {err.reason}", hint="a file of SQL, YAML or JSON in UTF-8") from err
+        raise Corrupt(f"{path} is no text: {err.reason}", hint="a file of SQL, YAML or JSON in UTF-8") from err
     except OSError as err:
         raise StorageFailed(f"{path} cannot be read: {err.strerror}") from err
 

@@ -196,7 +196,7 @@ class _Part(ABC):
     def number(self, name: str, default: int, least: int, most: int = 2**31 - 1) -> int:
         given = self.spec.params.get(name, str(default)).strip()
         if not given.lstrip("-").isdigit() or not least <= int(given) <= most:
-            raise BadRequest(f"'{self.spec.option}.{name}' = '{given}': a number from {least} to {most} is needed")
+            raise BadRequest(f"'{self.spec.option}.{name}' = '{given}' is not a number from {least} to {most}")
         return int(given)
 
     def memory(self, name: str, default: str) -> int:
@@ -216,7 +216,7 @@ class _Bloom(_Part):
         except ValueError:
             fpp = 0.0
         if not 0 < fpp <= 1:
-            raise BadRequest(f"'{self.spec.option}.fpp' = '{given}': a share above 0 and up to 1 is needed")
+            raise BadRequest(f"'{self.spec.option}.fpp' = '{given}' is not a share above 0 and up to 1")
         return fpp
 
     def take(self, found: Values) -> None:

@@ -57,4 +57,4 @@ def _check_branches(table: Table, schema: Schema) -> None:
         try:
             table.branch(name)
         except NotFound as err:
-            raise BadRequest(f"{table.name}: '{key}' = '{name}': there is no such branch", hint=err.hint) from err
+            raise BadRequest(f"{table.name}: '{key}' = '{name}' names no branch that is there", hint=err.hint) from err

@@ -93,7 +93,7 @@ def external_roots(given: str, strategy: str, only: str | None) -> list[str]:
         # without a host behind the slashes, Java leaves them out
         out.append(f"{scheme[1]}:{rest}" if rest.startswith("/") or not scheme[2] else f"{scheme[1]}://{rest}")
     if not out:
-        raise BadRequest(f"'{_KEY}' = '{given}': no path has the scheme '{only}'")
+        raise BadRequest(f"'{_KEY}' = '{given}' is of no use: no path has the scheme '{only}'")
     return out
 
 

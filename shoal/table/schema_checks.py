@@ -179,7 +179,7 @@ def _check_buckets(name: str, schema: Schema, options: Options) -> None:
         return
     if bucket < 1 and not (bucket == -2 and schema.primary_keys):
         raise BadRequest(
-            f"{name}: 'bucket' = {bucket}: must be at least 1, or -1" + (", or -2" if schema.primary_keys else ""),
+            f"{name}: 'bucket' = {bucket} must be at least 1, or -1" + (", or -2" if schema.primary_keys else ""),
             hint="-1 lets the engine choose",
         )
     keys = keys if text and text.strip() else schema.trimmed_keys

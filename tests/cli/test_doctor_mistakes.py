@@ -74,10 +74,10 @@ def test_a_flink_that_does_not_answer(run, warehouse, verb):
 
 MISTAKES = {
     "check --bogus": "has no option --bogus",
-    "check --slo soon": "is not a duration",
-    "check --slo 0s": "--slo is 0s",
-    "fix --slo 0s": "--slo is 0s",
-    "freshness --slo 0s": "--slo is 0s",
+    "check --slo soon": "--slo 'soon' is not a duration",
+    "check --slo 0s": "--slo '0s' is not a time above zero",
+    "fix --slo 0s": "--slo '0s' is not a time above zero",
+    "freshness --slo 0s": "--slo '0s' is not a time above zero",
     "check --since tomorrow": "--since 'tomorrow' is no time",
     "check --fail-on fatal": "'fatal' is not a severity",
     "check --max-requests 0": "give a number above 0",
@@ -122,7 +122,7 @@ def test_a_fleet_does_not_offer_what_is_about_one_table(run, warehouse, said):
 def test_a_fleet_says_what_is_wrong(run, warehouse, tmp_path):
     (tmp_path / "file").write_text("")
     for more, words in (
-        (["nope"], "fits 'nope'"), (["--threads", "0"], "'0' is not a number of threads"), (["--slo", "0s"], "--slo is 0s"),
+        (["nope"], "fits 'nope'"), (["--threads", "0"], "'0' is not a number of threads"), (["--slo", "0s"], "--slo '0s' is not a time above zero"),
         (["--html", str(tmp_path / "file")], "cannot make the folder"), (["--per-bucket"], "say --prometheus FILE too"),
         (["--prometheus", "-", "--json"], "cannot both go to stdout"),
     ):  # fmt: skip

@@ -84,4 +84,15 @@ def test_a_file_that_is_no_text_is_refused(run, tmp_path):
     path = tmp_path / "x.sql"
     path.write_bytes(b"\xff\xfe\x00\x01")
     ran = run("doctor", "lint", str(path))
-    assert ran.code == 2 and "is no text" in ran.err
+    assert ran.code == 3 and "is no text" in ran.err
+
+
+@pytest.mark.parametrize("line", [["{}"], ["ddl.sql", "--flink-conf", "{}"]])
+def test_a_configuration_that_is_no_yaml_is_one_line_and_cannot_be_read(run, ddl, tmp_path, line):
+    conf = tmp_path / "flink-conf.yaml"
+    conf.write_text("execution.checkpointing.interval: 10 s\nstate.backend: [rocksdb\n")
+    ran = run("doctor", "lint", *(str(conf) if t == "{}" else ddl if t == "ddl.sql" else t for t in line))
+    assert ran.code == 3 and ran.out == ""
+    first, hint = ran.err.splitlines()
+    assert first.startswith(f"shoal: error: {conf}:2:16: this is no YAML: ") and first.endswith("[SH-CORRUPT]")
+    assert hint.startswith("hint: ")

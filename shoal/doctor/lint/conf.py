@@ -1,71 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flink's configuration as settings with their places: flink-conf.yaml (flat) and config.yaml (nested).
 
-The part of YAML that these files use: mappings by indentation, plain and quoted scalars, comments, lists as one value.
-Invariant: a nested key and a flat one give the same setting; a line that is none of this is told, not guessed.
+Agrees with: GlobalConfiguration (Flink 2.0): keys of nested mappings are joined by dots, a list is one value.
+Invariants: a nested key and a flat one give the same setting; a text that is no YAML is `Corrupt` with its file and
+line, and nothing is said of the rest: Flink 2 doesn't start with it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from shoal.doctor.lint.subject import Place, Setting
+from shoal.errors import Corrupt
 
-_LINE = re.compile(r"""(?P<indent>[ ]*)(?P<key>"[^"]*"|'[^']*'|[^\s:#'"\-][^:#]*?)\s*:(?:\s+(?P<value>.*)|\s*)$""")
+# A flat line whose value is neither quoted nor begins a list or a mapping.
+_FLAT = re.compile(r"""(?P<key>[\w.\-]+): +(?P<value>[^\s"'\[{#][^#]*?)\s*(?:#.*)?$""")
 
 
-def settings_in(text: str, file: str) -> tuple[dict[str, Setting], list[Place]]:
-    """Settings by their full key, and the places of lines that cannot be read."""
-    out: dict[str, Setting] = {}
-    unread: list[Place] = []
-    above: list[tuple[int, str]] = []  # indentation and key of the mappings that are open
-    last: str | None = None  # the key that list items belong to
-    for number, indent, body in _lines(text):
-        if body.startswith("- "):
-            if last is not None:
-                before = out[last].value
-                out[last] = Setting(last, f"{before};{_scalar(body[2:])}".lstrip(";"), out[last].place)
+def settings_in(text: str, file: str) -> dict[str, Setting]:
+    """Settings by their full key."""
+    import yaml
+
+    if os.path.basename(file) == "flink-conf.yaml":
+        text = "\n".join(map(_as_flink_1_reads, text.splitlines()))
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as err:
+        raise _broken(err, file) from err
+    except (yaml.YAMLError, RecursionError) as err:
+        at = getattr(err, "position", 0)
+        why = getattr(err, "reason", None) or "it is nested too deeply"
+        raise Corrupt(f"{file}:{text.count(chr(10), 0, at) + 1}: this is no YAML: {why}") from err
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise Corrupt(f"{file}:{root.start_mark.line + 1}: this is no 'key: value'", hint="a blank stands after ':'")
+    return {s.key: s for s in _settings(root, "", text, file)}
+
+
+def _as_flink_1_reads(line: str) -> str:
+    """Flink 1 cuts a line at its first ': ' and takes any text behind it; YAML wants quotes around some of them."""
+    flat = _FLAT.fullmatch(line)
+    if flat is None or (": " not in flat["value"] and flat["value"][0] not in "@`%*&!,]}"):
+        return line
+    value = flat["value"].replace("'", "''")
+    return f"{flat['key']}: '{value}'"
+
+
+def _broken(err: Any, file: str) -> Corrupt:  # a MarkedYAMLError
+    """What is wrong, and where: what is never closed is wrong where it begins."""
+    context = err.context or ""
+    begins = err.context_mark if re.search("flow|quoted|simple key", context) else None
+    mark = begins or err.problem_mark or err.context_mark
+    where = file if mark is None else f"{file}:{mark.line + 1}:{mark.column + 1}"
+    return Corrupt(
+        f"{where}: this is no YAML: {' '.join(t for t in (err.problem, context) if t)}",
+        hint="mend that line, then lint again",
+    )
+
+
+def _settings(mapping: Any, above: str, text: str, file: str) -> Iterator[Setting]:  # a MappingNode
+    import yaml
+
+    for name, value in mapping.value:
+        key = f"{above}{name.value}" if isinstance(name, yaml.ScalarNode) else f"{above}{_text_of(name, text)}"
+        if isinstance(value, yaml.MappingNode) and value.value:
+            yield from _settings(value, f"{key}.", text, file)
             continue
-        match = _LINE.fullmatch(" " * indent + body)
-        if match is None:
-            unread.append(Place(file, number, indent + 1))
-            continue
-        while above and above[-1][0] >= indent:
-            above.pop()
-        key = ".".join([*(k for _, k in above), match["key"].strip("\"'")])
-        value = (match["value"] or "").strip()
-        last = key
-        out[key] = Setting(key, _scalar(value), Place(file, number, indent + 1))
-        if not value:
-            above.append((indent, match["key"].strip("\"'")))
-    # a mapping's own line is no setting once something stands below it
-    inner = {key for key in out if any(other.startswith(key + ".") for other in out) and not out[key].value}
-    return {k: s for k, s in out.items() if k not in inner}, unread
+        items = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        place = Place(file, name.start_mark.line + 1, name.start_mark.column + 1)
+        yield Setting(key, ";".join(_text_of(item, text) for item in items), place)
 
 
-def _lines(text: str) -> Iterator[tuple[int, int, str]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        body = _without_comment(line.expandtabs(2)).rstrip()
-        if body.strip() and body.strip() not in ("---", "..."):
-            yield number, len(body) - len(body.lstrip()), body.lstrip()
-
-
-def _without_comment(line: str) -> str:
-    """A `#` begins a comment at the start of a line or after a blank, outside quotes."""
-    quote = ""
-    for at, char in enumerate(line):
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "\"'" and (at == 0 or line[at - 1] in " :"):
-            quote = char
-        elif char == "#" and (at == 0 or line[at - 1] == " "):
-            return line[:at]
-    return line
-
-
-def _scalar(text: str) -> str:
-    text = text.strip()
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
-        return text[1:-1]
-    return text
+def _text_of(node: Any, text: str) -> str:  # a Node
+    """A scalar's value; anything else as it is written."""
+    return node.value if isinstance(node.value, str) else text[node.start_mark.index : node.end_mark.index].strip()

@@ -179,7 +179,7 @@ def unreadable(subject: Subject) -> Iterator[Say]:
         number = subject.options.bucket
         if number == 0 or number < -2:
             yield Say(
-                f"'bucket' = '{bucket.value}': must be at least 1, or -1, or -2", bucket.key, (_MEANT["bucket", "0"],)
+                f"'bucket' = '{bucket.value}' must be at least 1, or -1, or -2", bucket.key, (_MEANT["bucket", "0"],)
             )
         elif number == -2 and subject.has_key is False:
             yield Say(f"'bucket' = '{bucket.value}': postponed buckets need a primary key", bucket.key, ("take -1",))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a text or a table to findings: what kind of text it is, and the subject that it makes.
 
-Invariants: a text is read as one kind only; one that is none of them is a BadRequest that says which there are.
+Invariants: a text is read as one kind only; one that is none of them is a BadRequest that says which there are, and one
+that breaks the rules of its kind is `Corrupt` with its line.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from typing import TYPE_CHECKING, Literal
 
 from shoal.doctor.finding import Finding, worst_first
 from shoal.doctor.lint.conf import settings_in
-from shoal.doctor.lint.rules import ALL, Choice, Say, finding, lint
+from shoal.doctor.lint.rules import ALL, Choice, lint
 from shoal.doctor.lint.seen import Seen
 from shoal.doctor.lint.sql import lint_sql
-from shoal.doctor.lint.statements import UNREADABLE
 from shoal.doctor.lint.subject import Around, Place, Setting, Subject, scheme_of, settings_of
-from shoal.errors import BadRequest
+from shoal.errors import BadRequest, Corrupt
 from shoal.format import schema as schemas
 
 if TYPE_CHECKING:
@@ -97,11 +97,11 @@ def subject_of(
 
 def job_settings(text: str, name: str) -> dict[str, Setting]:
     """The settings of a Flink configuration."""
-    return settings_in(text, name)[0]
+    return settings_in(text, name)
 
 
 def _conf(text: str, name: str, around: Around, choice: Choice) -> list[Finding]:
-    settings, unread = settings_in(text, name)
+    settings = settings_in(text, name)
     out = lint(Subject("job", name, settings, job=settings, around=around), choice)
     tables = {k: s for k, s in settings.items() if k.startswith("paimon.") and k.count(".") > 3}
     for key, setting in tables.items():
@@ -110,9 +110,6 @@ def _conf(text: str, name: str, around: Around, choice: Choice) -> list[Finding]
             "hint", key, {option: Setting(option, setting.value, setting.place)}, job=settings, around=around
         )
         out += lint(hint, choice)
-    if choice.takes(UNREADABLE.id):
-        said = (Say("this line is no 'key: value'", change=("write it as 'key: value'",), place=p) for p in unread)
-        out += [finding(UNREADABLE, say) for say in said]
     return worst_first(out)
 
 
@@ -121,7 +118,7 @@ def _json(text: str, name: str, around: Around, job: Mapping[str, Setting]) -> S
     try:
         value = json.loads(text)
     except json.JSONDecodeError as err:
-        raise BadRequest(f"{name}:{err.lineno}:{err.colno}: no JSON: {err.msg}") from err
+        raise Corrupt(f"{name}:{err.lineno}:{err.colno}: this is no JSON: {err.msg}") from err
     if not isinstance(value, dict):
         raise BadRequest(f"{name}: not a JSON object", hint='write options as {"key": "value"}')
     schema = None

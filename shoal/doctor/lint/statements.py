@@ -37,7 +37,7 @@ UNREADABLE = statement_rule(
     "L-69",
     "error",
     "text that cannot be read",
-    "a quote or comment is never closed, or a line is no setting",
+    "a quote or comment in SQL is never closed",
     page="flink/sql-ddl.md",
 )
 

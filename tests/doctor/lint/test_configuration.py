@@ -7,8 +7,8 @@ import pytest
 
 from shoal.doctor.lint.conf import settings_in
 from shoal.doctor.lint.sources import job_settings, language, lint_text
-from shoal.doctor.lint.subject import Around
-from shoal.errors import BadRequest
+from shoal.doctor.lint.subject import Around, Place
+from shoal.errors import BadRequest, Corrupt
 
 FLAT = """# Flink 1.x
 execution.checkpointing.interval: 10 s   # every ten seconds
@@ -29,17 +29,46 @@ taskmanager:
 
 
 def test_flat_and_nested_files_say_the_same():
-    flat, nested = ({k: s.value for k, s in settings_in(t, "f")[0].items()} for t in (FLAT, NESTED))
+    flat, nested = ({k: s.value for k, s in settings_in(t, "f").items()} for t in (FLAT, NESTED))
     assert flat == nested
     assert flat["env.java.opts.all"] == "-Dx=1 # no comment"
-    places = {k: (s.place.line, s.place.column) for k, s in settings_in(NESTED, "f")[0].items() if s.place}
+    places = {k: (s.place.line, s.place.column) for k, s in settings_in(NESTED, "f").items() if s.place}
     assert places["execution.checkpointing.min-pause"] == (5, 5)
 
 
-def test_lists_and_empty_values_are_kept():
-    found, unread = settings_in("a:\n  - x\n  - y\nb:\nc: {k: v}\n: broken\n", "f")
-    assert {k: s.value for k, s in found.items()} == {"a": "x;y", "b": "", "c": "{k: v}"}
-    assert [(p.line, p.column) for p in unread] == [(6, 1)]
+def test_lists_blocks_and_empty_values_are_kept():
+    text = "a:\n  - x\n  - y\nb:\nc: {k: v}\nd: [1, 'z']\ne: |\n  one\n  : two\nf: {}\n'g.h': w # no\n"
+    found = settings_in(text, "f")
+    assert {k: s.value for k, s in found.items()} == {
+        "a": "x;y", "b": "", "c.k": "v", "d": "1;z", "e": "one\n: two\n", "f": "{}", "g.h": "w",
+    }  # fmt: skip
+    assert found["g.h"].place == Place("f", 11, 1) and settings_in("# nothing\n", "f") == {}
+
+
+def test_flink_1_takes_values_in_its_flat_file_that_yaml_does_not():
+    text = "a.filter: *:job: x\nb: @y's # why\nc: 1\n"
+    found = settings_in(text, "conf/flink-conf.yaml")
+    assert {k: s.value for k, s in found.items()} == {"a.filter": "*:job: x", "b": "@y's", "c": "1"}
+    with pytest.raises(Corrupt, match=r"config\.yaml:1:12: "):
+        settings_in(text, "config.yaml")
+
+
+BROKEN = (  # and the line that is wrong
+    ("a: 1\n: b\n", 2), ("a: 1\nfoo\nb: 2\n", 2), ("a: 1\nfoo", 2), ("a: [1, 2\nb: 3\n", 1), ("a:\n  b: {x: 1\n", 2),
+    ('a: "x\nb: y\n', 1), ("a: 'x\nb: y\n", 1), ("a: 1\n  b: 2\n", 2), ("a:\n    b: 1\n  c: 2\n", 3), ("a:\n\tb: 1\n", 2),
+    ("a: b: c\n", 1), ("a: 1\nb: @c\n", 2), ("- a\n- b\n", 1), ("hello\n", 1), ("a: 1\n---\nb: 2\n", 2), ("a: 1\nb: \x01\n", 2),
+    ("a: 'x' y\n", 1), ("a: *b\n", 1), ("a:\n  - 1\n - 2\n", 3), ("a: " + "[" * 5000, 1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line"), BROKEN, ids=[ascii(t[:20]) for t, _ in BROKEN])
+def test_what_is_no_yaml_is_one_error_that_names_the_line(text, line):
+    for read in (
+        lambda: lint_text(text, "x/config.yaml", around=Around()),
+        lambda: job_settings(text, "x/config.yaml"),
+    ):
+        with pytest.raises(Corrupt, match=rf"^x/config\.yaml:{line}:"):
+            read()
 
 
 @pytest.mark.parametrize("text", [FLAT, NESTED])
@@ -82,7 +111,12 @@ def test_the_kind_of_a_text_is_seen_from_its_beginning():
         language("hello", "stdin")
 
 
-@pytest.mark.parametrize("text", ["{", '["a"]', '{"a": {"b": 1}}'])
+def test_what_is_no_json_is_one_error_that_names_the_line():
+    with pytest.raises(Corrupt, match=r"^o\.json:2:7: "):
+        lint_text('{\n "a": }', "o.json", around=Around())
+
+
+@pytest.mark.parametrize("text", ['["a"]', '{"a": {"b": 1}}'])
 def test_json_that_is_no_set_of_options_is_refused(text):
     with pytest.raises(BadRequest):
         lint_text(text, "o.json", around=Around())
