@@ -84,6 +84,7 @@ class AppendBuffer:
             )
         if not self._waiting and not self._open and not self._aside:
             return
+        self._look()
         rows, groups = self._waiting.placed() if self._waiting else (None, [])
         last = {(g.partition, g.bucket): g for g in groups}
         places = dict.fromkeys((*self._open, *self._aside, *last))
@@ -111,11 +112,16 @@ class AppendBuffer:
         self._shelf.close()
         self._lost = False
 
+    def _look(self) -> None:
+        if not (self._open or self._aside or self._waiting.is_placed):
+            self._buckets.look()
+
     # ---- a full buffer
 
     def _go_on(self) -> None:
         if self._lost:
             return self.flush()
+        self._look()
         rows, groups = self._waiting.placed()
         self._lost = True
         for group in groups:

@@ -19,6 +19,7 @@ from shoal.table import conflicts, placed_keys
 from shoal.table.base_files import MOST_SNAPSHOTS, BaseFiles, bucket_counts, changes_of, live_in
 from shoal.table.conflicts import Base, Facts, WrittenColumns
 from shoal.table.looked_up import LookedUp
+from shoal.table.numbered_rows import NumberedRows
 from shoal.table.partition_choice import only
 from shoal.table.placed_keys import PlacedKeys
 from shoal.table.staged import Content
@@ -60,7 +61,9 @@ class Checks:
         rows = None
         if since is not None and not self.facts.vectors_by_file:
             rows = LookedUp(self.table, content, since, self._user)
-        return OneCheck(self, files, since or 0, drops, rows_from, rows, placed)
+        # what a restart finds prepared has the numbers it has
+        numbered = None if since is None or checked else NumberedRows(self.table, content, since, self._user)
+        return OneCheck(self, files, since or 0, drops, rows_from, rows, placed, numbered)
 
     def keys_placed(self, placed: PlacedKeys, latest: Snapshot) -> None:
         """Nobody else has placed keys that the writer did not know of."""
@@ -77,9 +80,10 @@ class OneCheck:
 
     def __init__(
         self, checks: Checks, files: BaseFiles | None, since: int, drops: bool, rows_from: int | None,
-        looked_up: LookedUp | None, placed: PlacedKeys | None,
+        looked_up: LookedUp | None, placed: PlacedKeys | None, numbered: NumberedRows | None,
     ) -> None:  # fmt: skip
         self._checks = checks
+        self._numbered = numbered
         self._looked_up = looked_up
         self._placed = placed
         self._files = files
@@ -101,6 +105,8 @@ class OneCheck:
         if self._files is None:
             if content.kind == "APPEND":
                 self._bucket_counts(content, latest)
+            if self._numbered:
+                self._numbered.check(latest, checks._mine)
             return content
         base = self._files.upon(latest, checks._mine)
         if self._drops:

@@ -19,40 +19,31 @@ import numpy as np
 
 from shoal.clock import Scheduler
 from shoal.errors import BadRequest, CommitUnknown, Conflict, ShoalError
-from shoal.format.datafile import DataFile
-from shoal.format.index_manifest import IndexEntry
-from shoal.format.manifest import entries_of
 from shoal.format.snapshot import BATCH_IDENTIFIER
 from shoal.lsm import java_order
 from shoal.table.append_buffer import AppendBuffer
 from shoal.table.blob_writer import check_blobs
 from shoal.table.bucket_writer import (
     AnyBucketWriter,
-    abandon_all,
-    bucket_writer_of,
-    check_bucket_count,
     compact_for_commit,
     drain_all,
 )
-from shoal.table.buckets import UNAWARE, Group, Place, Router, router_of
+from shoal.table.buckets import Group, Router, router_of
 from shoal.table.clustered_compact import clustered_order
 from shoal.table.commit import Commit
 from shoal.table.compact import Compacted
 from shoal.table.full_compaction import FullCompactions
 from shoal.table.local_merge import LocalMerge
-from shoal.table.new_files import NewFiles, new_uuid
-from shoal.table.partition_time import check_partition, strict_time_of
-from shoal.table.postpone_write import postponed_files, writing
-from shoal.table.postponed import POSTPONED
+from shoal.table.new_files import new_uuid
+from shoal.table.open_buckets import OpenBuckets
 from shoal.table.precommit import check_precommit
-from shoal.table.row_ids import MAX_SEQUENCE
 from shoal.table.row_kinds import DELETE, INSERT, TEXTS, UPDATE_AFTER, RowKinds, kind_array
 from shoal.table.rows import batches_of, conform
 from shoal.table.staged import Committed, Staged
 from shoal.table.table_metrics import BucketSizes
 from shoal.table.upkeep import Keeper
 from shoal.table.write_buffer import KeyedBuffer
-from shoal.table.writer_state import BucketState, WriterState
+from shoal.table.writer_state import WriterState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +84,6 @@ class Write:
         self.table = table
         self.commit_user = commit_user or (f"{prefix}_" if prefix else "") + new_uuid(table)
         self._named = commit_user is not None
-        self._ignore_previous = ignore_previous
         self._commit = Commit(table, self.commit_user, table.rng)
         self._scheduler: Scheduler = table.new_scheduler() if scheduler is None else scheduler
         self._budget = table.budget()
@@ -106,24 +96,14 @@ class Write:
         size = table.options.local_merge_buffer_size
         merges = bool(table.primary_key) and size is not None
         self._local = LocalMerge(table, size, self._buffer.add) if merges and size is not None else None
-        self._writers: dict[Place, AnyBucketWriter] = {}
+        self._open = OpenBuckets(table, self._commit, overwrites=ignore_previous)
         self._lost = False  # a commit failed, and nobody has written its rows again
-        self._touched: set[Place] = set()
-        self._behind: set[Place] = set()  # writers whose buckets others have changed
-        self._modified: dict[Place, int] = {}
-        self._live: pa.Table | None = None
-        self._index_manifest: str | None = None
-        self._base = 0
-        self._sequences: dict[Place, int] = {}
         self._last_identifier: int | None = None
         self._looked_back = False
         self._unclear: tuple[Staged, int] | None = None
-        self._files = NewFiles(table)
-        self._late_files = postponed_files(table, self.commit_user) if table.options.bucket == POSTPONED else None
         self._full = FullCompactions(table, commit_user)
         self._closed = False
         self._empty_too = table.options.ignore_empty_commit is False
-        self._strict_time = strict_time_of(table)
         self.keeper = Keeper(table, self._scheduler)
         self.compacted: list[tuple[bytes, int, Compacted]] = []
         """What the compactions did that entered the last commit or `prepare`, by partition and bucket."""
@@ -140,11 +120,11 @@ class Write:
 
     def bucket_sizes(self) -> Iterator[BucketSizes]:
         """Sizes of the buckets that this writer compacts."""
-        return (s for w in list(self._writers.values()) if (s := w.sizes) is not None)
+        return (s for w in self._open.writers if (s := w.sizes) is not None)
 
     @property
     def bucket_count(self) -> int:
-        return len(self._writers)
+        return len(self._open)
 
     @property
     def buffered_bytes(self) -> int:
@@ -243,99 +223,20 @@ class Write:
 
     def writer(self, group: Group) -> AnyBucketWriter:
         """The writer of a bucket, made from what the table holds."""
-        self._touched.add((group.partition, group.bucket))
-        return self._found(group)
+        return self._open.writer(group)
 
-    def _found(self, group: Group) -> AnyBucketWriter:
-        place = (group.partition, group.bucket)
-        found = self._writers.get(place)
-        if found is None:
-            if self._strict_time is not None:
-                check_partition(self.table, self._strict_time, group.partition)
-            live, newest = self._restore(group)
-            first = max(self._sequences.get(place, 0), newest + 1)
-            found = self._made(group, live, first, self._indexes(*place))
-            self._writers[place] = found
-        elif place in self._behind:
-            # the rows that come now are newer than what others have put there
-            found.next_sequence = max(found.next_sequence, self._restore(group)[1] + 1)
-            self._behind.discard(place)
-        return found
+    def look(self) -> None:
+        """Before the first rows of a checkpoint are placed: whether others have written since the last."""
+        if self._open.look():
+            self._router.forget()
 
-    def _made(
-        self, group: Group, live: Sequence[DataFile], first: int, indexes: Sequence[IndexEntry]
-    ) -> AnyBucketWriter:
-        late = group.bucket == POSTPONED and self._late_files is not None
-        spec = (self._late_files if late and self._late_files else self._files).spec(group.partition, group.bucket)
-        return bucket_writer_of(
-            writing(self.table), group.partition, group.bucket, group.total_buckets, spec, live, first, indexes,
-            overwrites=self._ignore_previous,
-        )  # fmt: skip
-
-    def _group_of(self, partition: bytes, bucket: int) -> Group | None:
-        """A bucket that has files, as a group without rows; None when another writer emptied it."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        live = self.table.metadata.live(self._commit.refresh())
-        there = pc.and_(
-            pc.equal(live.column("partition"), pa.scalar(partition, pa.binary())),
-            pc.equal(live.column("bucket"), bucket),
-        )
-        counts = live.filter(there).column("total_buckets")
-        return Group(partition, bucket, np.empty(0, np.int64), counts[0].as_py()) if len(counts) else None
-
-    def _indexes(self, partition: bytes, bucket: int) -> list[IndexEntry]:
-        """The index files of a bucket where its writer needs them, in the snapshot of `_restore`."""
-        if self._index_manifest is None or not self.table.options.deletion_vectors:
-            return []
-        entries = self.table.metadata.index_entries(self._index_manifest)
-        return [e for e in entries if (e.partition, e.bucket) == (partition, bucket)]
+    def look_again(self) -> None:
+        """Others have changed buckets: they are read again before they are written again."""
+        self._open.look_again()
 
     def brake(self, writer: AnyBucketWriter) -> None:
         """Hold a flush while the bucket has too many runs."""
         writer.brake(self._scheduler, at_commit=False)
-
-    def _restore(self, group: Group) -> tuple[list[DataFile], int]:
-        """(live files of a bucket, its newest sequence number or -1).
-
-        Append tables without buckets look at nothing, writers that do not compact only at the number, and not even
-        there where a property of the snapshot has it.
-        """
-        o = self.table.options
-        if self._ignore_previous or group.bucket == POSTPONED:
-            return [], -1
-        if not self.table.primary_key and group.total_buckets == UNAWARE:
-            return [], -1
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        recorded = None
-        if o.sequences_from_snapshot and self.table.primary_key:
-            latest = self._commit.refresh()
-            held = None if latest is None else (latest.properties or {}).get(MAX_SEQUENCE)
-            recorded = None if held is None else int(held)
-            if o.write_only and (latest is None or recorded is not None):
-                return [], -1 if recorded is None else recorded
-        if self._live is None:
-            newest = self._commit.refresh()
-            self._live = self.table.metadata.live(newest)
-            self._index_manifest = newest.index_manifest if newest else None
-            if not self._writers:
-                self._base = newest.id if newest else 0
-        narrow = self._live.select(["partition", "bucket", "total_buckets", "max_sequence"])
-        in_partition = pc.equal(narrow.column("partition"), pa.scalar(group.partition, pa.binary()))
-        there = {n for n in pc.unique(narrow.filter(in_partition).column("total_buckets")).to_pylist() if n > 0}
-        check_bucket_count(self.table, group.total_buckets, there)
-        here = pc.and_(in_partition, pc.equal(narrow.column("bucket"), group.bucket))
-        found = pc.max(narrow.filter(here).column("max_sequence")).as_py()
-        if found is None:
-            return [], -1 if recorded is None else recorded
-        number = found if recorded is None else max(found, recorded)
-        if o.write_only:
-            # rows that nobody orders are numbered from 0 by every writer
-            return [], number if self.table.primary_key or o.bucket_append_ordered else -1
-        return [e.file for e in entries_of(self._live.filter(here))], number
 
     # ---- commit
 
@@ -404,13 +305,13 @@ class Write:
         asked = {(c.partition, c.bucket): "minor" for c in staged.changes}
         try:
             for place in asked:
-                group = self._group_of(*place)
+                group = self._open.group_of(*place)
                 if group is not None:
-                    self._found(group)
-            writers = list(self._writers.values())
+                    self._open.found(group)
+            writers = self._open.writers
             compact_for_commit(writers, self._scheduler, self._compaction_budget, asked=asked)
             drained = tuple(drain_all(writers))
-            again = Staged(drained, self._base, staged.watermark, staged.properties)
+            again = Staged(drained, self._open.base, staged.watermark, staged.properties)
             made = self._commit.commit(again, identifier) if drained else Committed()
         except CommitUnknown:
             self._unclear = (again, identifier)
@@ -422,7 +323,7 @@ class Write:
             self._forget()
             raise
         if made.snapshots:
-            self._base = made.snapshots[-1]
+            self._open.base = made.snapshots[-1]
         return replace(committed, snapshots=(*committed.snapshots, *made.snapshots), compaction_conflict=None)
 
     def _forced(self, identifier: int) -> bool:
@@ -445,17 +346,14 @@ class Write:
 
     def _after(self, committed: Committed, checkpoint: int | None) -> None:
         compacted = self._full.due(checkpoint) and committed.compaction_conflict is None
-        self._full.committed(self._touched, full=compacted)
-        self._touched = set()
+        self._full.committed(self._open.take_touched(), full=compacted)
         self._router.committed()
         if checkpoint is not None and committed.snapshots:
             self._last_identifier, self._looked_back = checkpoint, True
         if committed.compaction_conflict is not None:
             self._forget()
-        elif self._commit.foreign_snapshot > self._base or any(w.stale for w in self._writers.values()):
-            self._reload_later()
-        elif committed.snapshots:
-            self._base = committed.snapshots[-1]
+        elif self._open.committed(committed.snapshots[-1] if committed.snapshots else None):
+            self._router.forget()
 
     def prepare(
         self,
@@ -473,13 +371,11 @@ class Write:
         """
         full = checkpoint is not None and self._full.due(checkpoint)
         staged = self._prepare("every" if full else compact, wait, watermark, properties)
-        self._full.committed(self._touched, full=full)
-        self._touched = set()
-        if checkpoint is not None:
-            self._modified.update({(c.partition, c.bucket): checkpoint for c in staged.changes})
+        self._full.committed(self._open.take_touched(), full=full)
+        self._open.hand_out(staged.changes, checkpoint)
         self._router.committed()  # as far as this writer knows: its next index files build on these
-        self._live = None  # others commit what this one wrote
-        self._let_go()
+        if self._named:
+            self._open.let_go()
         return staged
 
     def _prepare(
@@ -491,27 +387,23 @@ class Write:
     ) -> Staged:
         """`every`: in full, those too that were written at earlier checkpoints and not compacted since."""
         self.flush()
-        self._stage_indexes()
+        self._open.add_indexes(self._router.staged())
         how: Literal["minor", "full"] = "minor" if compact == "minor" else "full"
-        asked = {} if compact is None else dict.fromkeys(self._touched, how)
+        asked = {} if compact is None else dict.fromkeys(self._open.touched, how)
         if compact == "every":
             for place in self._full.places() - set(asked):
-                group = self._group_of(*place)
+                group = self._open.group_of(*place)
                 if group is not None:
-                    self._found(group)
+                    self._open.found(group)
                     asked[place] = how
-        writers = list(self._writers.values())
+        writers = self._open.writers
         compact_for_commit(writers, self._scheduler, self._compaction_budget, wait=wait, asked=asked)
         self.compacted = [(w.partition, w.bucket, c) for w in writers for c in w.compactions]
         drained = drain_all(writers)
         # readers come to partitions in the order of the manifest: rows of a key that moved between two, in Java's
         order = {p: i for i, p in enumerate(java_order.of_rows(list(dict.fromkeys(c.partition for c in drained))))}
         drained.sort(key=lambda c: (order[c.partition], c.bucket))
-        return Staged(tuple(drained), self._base, watermark, dict(properties or {}), self._router.placed())
-
-    def _stage_indexes(self) -> None:
-        for place, (new, deleted) in self._router.staged().items():
-            self._writers[place].add((), (), new, deleted)
+        return Staged(tuple(drained), self._open.base, watermark, dict(properties or {}), self._router.placed())
 
     def state(self, *, wait: bool = False) -> WriterState:
         """What this writer knows, for a successor's `restore`. Call it after `prepare`; this writer must stop then.
@@ -520,58 +412,20 @@ class Write:
         for; without, their work is lost, never their rows.
         """
         self.flush()
-        self._stage_indexes()
+        self._open.add_indexes(self._router.staged())
         self._router.committed()
-        buckets = []
-        for place, w in self._writers.items():
-            w.wait(self._scheduler) if wait else w.collect()
-            pending = w.drain()
-            if pending is not None:
-                w.restage(pending)
-            modified = self._modified.get(place)
-            buckets.append(BucketState(*place, w.total_buckets, w.next_sequence, w.files, pending, modified))
-        return WriterState(self.commit_user, self._base, tuple(buckets))
+        return self._open.state(self._scheduler, wait=wait)
 
     def restore(self, state: WriterState) -> None:
         """Go on where the writer of `state` stopped. Checkpoints that it prepared are to be committed first."""
-        if self._writers or self._buffer:
+        if self._open or self._buffer:
             raise BadRequest(f"{self.table.name}: this writer has written already", hint="restore a new one")
-        if state.commit_user != self.commit_user:
-            raise BadRequest(
-                f"{self.table.name}: the state is of commit user '{state.commit_user}', this is '{self.commit_user}'",
-                hint="open the writer with that commit user",
-            )
-        latest = self._commit.refresh()
-        name = latest.index_manifest if latest else None
-        held = self.table.metadata.index_entries(name) if name else []
-        for b in state.buckets:
-            place = (b.partition, b.bucket)
-            indexes = [e for e in held if (e.partition, e.bucket) == place]
-            if b.pending is not None and b.pending.compact_new_indexes:
-                indexes = list(b.pending.compact_new_indexes)
-            group = Group(*place, np.empty(0, np.int64), b.total_buckets)
-            w = self._made(group, b.files, b.next_sequence, indexes)
-            if b.pending is not None:
-                w.restage(b.pending)
-            self._writers[place] = w
-            if b.modified is not None:
-                self._modified[place] = b.modified
-        self._base = state.base_snapshot
+        self._open.restore(state)
 
     def abort(self, *staged: Staged) -> None:
         """Delete the files of prepared values that will not be committed."""
         for s in staged:
             self._commit.abort(s)
-
-    def _let_go(self) -> None:
-        """Close writers of buckets that rest: all that they staged is committed, and no compaction runs."""
-        if not self._modified or not self._named:
-            return
-        done = self._commit.last_identifier()
-        for place, w in list(self._writers.items()):
-            if not w.busy and done is not None and self._modified.get(place, done) < done:
-                self._sequences[place] = w.next_sequence
-                del self._writers[place], self._modified[place]
 
     def last_checkpoint(self) -> int | None:
         """The newest checkpoint id that this commit user has committed."""
@@ -584,36 +438,10 @@ class Write:
         last = self.last_checkpoint()
         return last is not None and last != BATCH_IDENTIFIER and checkpoint <= last
 
-    def _reload_later(self) -> None:
-        """Another writer has committed: buckets are read again before they are written again."""
-        self._router.forget()
-        self.look_again()
-
-    def look_again(self) -> None:
-        """Buckets are read again before they are written again: others have changed them."""
-        kept = {}
-        for key, w in self._writers.items():
-            self._sequences[key] = w.next_sequence
-            if w.busy:
-                w.stale = True
-                kept[key] = w
-        self._writers = kept
-        self._live = None
-        self._behind = set(kept)
-        if not kept:
-            latest = self._commit.refresh()
-            self._base = latest.id if latest else 0
-
     def _forget(self) -> None:
         """Staged files are gone with a failed commit; start from what the table holds now."""
         self._router.forget()
-        writers, self._writers, self._behind = self._writers, {}, set()
-        self._sequences |= {place: w.next_sequence for place, w in writers.items()}
-        self._touched = set()
-        self._live = None
-        abandon_all(writers.values(), self._scheduler)
-        latest = self._commit.refresh()
-        self._base = latest.id if latest else 0
+        self._open.forget(self._scheduler)
 
     def _drop(self) -> None:
         """Forget rows and files that were written for nothing."""
@@ -637,7 +465,7 @@ class Write:
         try:
             self._clear()
             if self._unclear is None:
-                abandon_all(self._writers.values(), self._scheduler)
+                self._open.abandon(self._scheduler)
         finally:
             self._router.close()
             self._scheduler.close()

@@ -67,6 +67,8 @@ class Buckets(Protocol):
 
     def brake(self, writer: AnyBucketWriter) -> None: ...
 
+    def look(self) -> None: ...
+
     def look_again(self) -> None: ...
 
 
@@ -84,6 +86,11 @@ class Waiting:
 
     def __bool__(self) -> bool:
         return bool(self._batches) or self._placed is not None
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether rows were routed that are in no file yet, since a write failed."""
+        return self._placed is not None
 
     @property
     def full(self) -> bool:
@@ -186,6 +193,8 @@ class KeyedBuffer:
         self._shelf.close()
 
     def _placed(self) -> tuple[pa.Table, list[Group]]:
+        if not self._waiting.is_placed:
+            self._buckets.look()
         placed = self._waiting.placed()
         if self._router.moved():
             self._buckets.look_again()

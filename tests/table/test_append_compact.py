@@ -80,7 +80,7 @@ def test_what_a_second_compaction_of_a_checkpoint_takes_never_becomes_visible() 
     with t.write() as w:
         w.append([{"id": 10, "v": "a"}])
         w.flush()
-        writer = next(iter(w._writers.values()))
+        writer = next(iter(w._open.writers))
         writer.trigger(w._scheduler, w._budget)
         writer.wait(w._scheduler)
         w.append([{"id": 11, "v": "b"}])
