@@ -56,6 +56,7 @@ class AppendBucketWriter:
         self.bucket = bucket
         self.total_buckets = total_buckets
         self.at = Bucket(table, partition, bucket, spec)
+        self._compacting = self.at  # with columns that came later
         self.next_sequence = next_sequence
         self.stale = False
         self.compactions: list[Compacted] = []
@@ -167,8 +168,9 @@ class AppendBucketWriter:
 
     def _next_task(self, *, full: bool) -> Task | None:
         """What is due. Files that are taken in order leave the queue; what is clustered stays until it is done."""
+        self._compacting = self._compacting.knowing(self._queue)
         if self._clustering is not None:
-            return self._clustering.task(self.at, self._queue, self.total_buckets, self._vectors, full=full)
+            return self._clustering.task(self._compacting, self._queue, self.total_buckets, self._vectors, full=full)
         if full:
             files = pick_full(self._queue, self._policy, self._vectors.index_of)
             if files is None:
@@ -178,7 +180,7 @@ class AppendBucketWriter:
             files, self._queue = pick_next(self._queue, self._policy)
         if not files:
             return None
-        return Task(self.at, files, self.total_buckets, *why(files, self._policy, full=full), self._vectors)
+        return Task(self._compacting, files, self.total_buckets, *why(files, self._policy, full=full), self._vectors)
 
     def wait(self, scheduler: Scheduler) -> None:
         """Wait for the running compaction and take it in."""

@@ -60,6 +60,7 @@ class BucketWriter:
         self.bucket = bucket
         self.total_buckets = total_buckets
         self.at = Bucket(table, partition, bucket, spec)
+        self._compacts: Bucket | None = None  # `at` with columns that came later
         self.next_sequence = next_sequence
         self.stale = False
         # a writer that does not compact keeps no levels: they may hold thousands of runs
@@ -169,8 +170,12 @@ class BucketWriter:
         if result.vectors is not None:
             self._vectors, self._marked = result.vectors, True
         gone = [f.file_name for f in result.before if f.file_name not in kept]
-        self.table.lookup_files.drop(gone)
-        self.table.key_files.drop(gone)
+        self._compacting.table.lookup_files.drop(gone)
+        self._compacting.table.key_files.drop(gone)
+
+    @property
+    def _compacting(self) -> Bucket:
+        return self._compacts or self.at
 
     def trigger(
         self, scheduler: Scheduler, budget: Budget, *, full: bool = False, plan: Plan | ClusteredPlan | None = None
@@ -182,14 +187,16 @@ class BucketWriter:
         plan = self.plan(full=full) if plan is None else plan
         if plan is not None:
             chosen = plan
+            self._compacts = self._compacting.knowing(levels.files)
+            at = self._compacting
 
             def work() -> Compacted:
                 if isinstance(chosen, ClusteredPlan):
                     assert isinstance(levels, ClusteredFiles)
-                    done = recluster(self.at, chosen, levels, budget, vectors)
+                    done = recluster(at, chosen, levels, budget, vectors)
                 else:
                     assert isinstance(levels, Levels)
-                    done = compact(self.at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites)
+                    done = compact(at, chosen, levels, policy, budget, vectors, overwrites=self._overwrites)
                 self._sizes = done.input_bytes, done.output_bytes
                 return done
 

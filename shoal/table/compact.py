@@ -8,7 +8,7 @@ that are hidden; nothing is visible until a commit says so, and a failure delete
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -27,6 +27,8 @@ from shoal.lsm.merge import RunInput, merge_blocks, merge_runs, needs_sequence
 from shoal.lsm.pick import Plan, Policy, Task, Upgrade, task, tells_changes, upgrade
 from shoal.lsm.rolling import FileSpec, RollingWriter
 from shoal.lsm.sections import Section
+from shoal.table.new_files import NewFiles
+from shoal.table.newest_schema import columns_of_today
 from shoal.table.old_rows import OldRows
 from shoal.table.record_expire import RecordExpire, record_expire
 from shoal.table.runs import SYSTEM_FIELDS, BucketFiles
@@ -101,6 +103,14 @@ class Bucket:
     spec: FileSpec
     meter: Meter | None = None
     """Told of what is read."""
+
+    def knowing(self, files: Iterable[DataFile]) -> Bucket:
+        """This bucket with today's columns where some of the files may have columns that the table's holder does not
+        know of; itself elsewhere."""
+        if all(f.schema_id <= self.table.schema.id for f in files):
+            return self
+        table = columns_of_today(self.table)
+        return replace(self, table=table, spec=NewFiles(table).spec(self.partition, self.bucket))
 
 
 def compact(

@@ -20,6 +20,7 @@ from shoal.table.compact_choice import Choice
 from shoal.table.compact_job import bucket_tasks, publish, run_all, run_bucket
 from shoal.table.compact_report import CompactionReport, PlannedBucket, done_compaction
 from shoal.table.new_files import NewFiles, new_uuid
+from shoal.table.newest_schema import of_today
 from shoal.table.postponed import POSTPONED
 from shoal.table.progress import Meter, Progress
 from shoal.table.staged import Staged
@@ -71,7 +72,7 @@ class Maintain:
         written. `Conflict` when another writer compacted the same files meanwhile. A job that compacts again and again
         gives its `commit_user` and the `checkpoint`.
         """
-        table, choice = _of_today(self.table), Choice(where, partitions, idle_time)
+        table, choice = of_today(self.table), Choice(where, partitions, idle_time)
         check(table.schema.options, "write", has_primary_key=bool(table.primary_key))
         order = None
         if order_strategy is not None or order_by is not None:
@@ -214,20 +215,6 @@ class Maintain:
             self.table, older_than, strategy=strategy, pattern=timestamp_pattern, formatter=timestamp_formatter,
             most=max_expires, dry_run=dry_run,
         )  # fmt: skip
-
-
-def _of_today(table: Table) -> Table:
-    """The table with its newest schema: who opened it before a column was added must not drop the column's values.
-
-    Options that were given on top of the table's own stay.
-    """
-    newest, held = table.metadata.latest_schema_id(), table.schema
-    if newest is None or newest == held.id:
-        return table
-    own = table.metadata.schema(held.id).options
-    given = {k: v for k, v in held.options.items() if own.get(k) != v}
-    now = table.metadata.schema(newest)
-    return table.with_schema(replace(now, options={**now.options, **given}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,9 +321,10 @@ class Table:
         other tables a mark on each row (`deletion-vectors.enabled`) or files written again.
         """
         from shoal.table.delete import delete
+        from shoal.table.newest_schema import of_today
         from shoal.table.row_changes import By
 
-        return delete(self, where, By(commit_user, checkpoint))
+        return delete(of_today(self), where, By(commit_user, checkpoint))
 
     def update(
         self,
@@ -338,10 +339,11 @@ class Table:
         `t.update({"price": pc.field("price") * 2, "state": "old"}, where="id < 5")`: constants, or Arrow expressions
         over the row's old values.
         """
+        from shoal.table.newest_schema import of_today
         from shoal.table.row_changes import By
         from shoal.table.update import update
 
-        return update(self, set, where, By(commit_user, checkpoint))
+        return update(of_today(self), set, where, By(commit_user, checkpoint))
 
     def merge(
         self,
@@ -364,10 +366,12 @@ class Table:
         commit.
         """
         from shoal.table.merge_into import merge
+        from shoal.table.newest_schema import of_today
         from shoal.table.row_changes import By
 
         return merge(
-            self, source, on, when_matched_update=when_matched_update, when_matched_delete=when_matched_delete,
+            of_today(self), source, on, when_matched_update=when_matched_update,
+            when_matched_delete=when_matched_delete,
             when_not_matched_insert=when_not_matched_insert,
             when_not_matched_by_source_update=when_not_matched_by_source_update,
             when_not_matched_by_source_delete=when_not_matched_by_source_delete, by=By(commit_user, checkpoint),
