@@ -26,7 +26,7 @@ from shoal.options import check
 from shoal.table import alter as pure
 from shoal.table.buckets import UNAWARE
 from shoal.table.compact_choice import Choice
-from shoal.table.maintain import _of_today as of_today
+from shoal.table.newest_schema import of_today
 from shoal.table.overwrite import Exactly
 from shoal.table.postponed import POSTPONED
 from shoal.table.progress import Meter, Tell
