@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from incidents_more import HEALTHY, PLANTED, Plan, World
+from incidents_more import HEALTHY, PLANTED, Plan, World, high_trigger, keys_that_never_meet
 
 from shoal.doctor.diagnose.rules import diagnose
 from shoal.doctor.finding import Finding
@@ -43,6 +44,14 @@ def test_the_planted_cause_comes_first(cause: str, table: Callable[[Plan], World
 def test_a_table_that_looks_alike_is_well(table: Callable[[Plan], World]) -> None:
     found = diagnose(table(GRID[0]).case())
     assert not loud(found), said(found)
+
+
+@pytest.mark.parametrize("checkpoints", [54, 56, 79])
+def test_keys_that_never_meet_are_seen_in_the_few_runs_after_a_compaction(checkpoints: int) -> None:
+    found = diagnose(keys_that_never_meet(replace(GRID[0], checkpoints=checkpoints)).case())
+    assert not loud(found), said(found)
+    met = diagnose(high_trigger(replace(GRID[0], checkpoints=checkpoints)).case())
+    assert loud(met) == ["D17"], said(met)
 
 
 @pytest.mark.slow

@@ -54,8 +54,11 @@ def fan_in(case: Case) -> Iterator[Finding]:
     worst = int(busy[int(np.argmax(late))])
     mean, now = float(late.max()), int(end["runs"][worst])
     seen = case.window.stock.fan_in
-    if seen is not None and now > usual and seen.deepest <= usual:
-        return  # the keys of these runs don't meet
+    if seen is not None:
+        most = int(end["runs"][busy][many].max())
+        # Keys are known of the runs of now. Few may be left by a compaction of late: those before met as these do.
+        if (most > usual and seen.deepest <= usual) or (most > 1 and mean * seen.deepest / most <= usual):
+            return  # the keys of these runs don't meet
     partition = states.partitions[int(states.partition_of[worst])].rstrip("/")
     merge = case.model.merge
     evidence: dict[str, Evidence] = {
