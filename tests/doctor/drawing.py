@@ -104,6 +104,11 @@ def without(s: Setting, *names: str) -> Setting:
     return replace(s, options={k: v for k, v in s.options.items() if k not in names})
 
 
+def long_kept(s: Setting) -> Setting:
+    """Its snapshots reach back to its beginning."""
+    return without(with_options(s, snapshot__time_retained="30 d"), "snapshot.num-retained.max")
+
+
 def calm(s: Setting) -> Setting:
     """The same rows at every checkpoint."""
     return replace(s, share=lambda _: 1.0, pause=lambda _: 0.0)

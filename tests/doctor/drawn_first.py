@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
-from drawing import KEYED, base, calm, inline, with_options
+from drawing import KEYED, base, calm, inline, long_kept, with_options
 from setting import APPEND, APPEND_FIXED, DYNAMIC, FIXED, Compactor, Setting, every
 
 from shoal.table.table import Table
@@ -38,7 +38,7 @@ def often(r: random.Random) -> tuple[str, Setting]:
         s = replace(s, pause=lambda _: 0.0)
         if slow / times >= 60:  # not faster than anybody needs
             s = replace(s, intervals=lambda i: slow if i <= turn else 10, interval_s=10)
-        return f"{slow} s, then {slow / times} s", with_options(s, snapshot__time_retained="30 d")
+        return f"{slow} s, then {slow / times} s", long_kept(s)
     s = replace(s, interval_s=r.choice((5, 10, 30, 60)))
     return f"{s.interval_s} s, asked", replace(s, slo_s=s.interval_s * r.choice((6, 10, 20)))
 
@@ -52,7 +52,7 @@ def not_often(r: random.Random) -> tuple[str, Setting]:
     if how == "slower":
         turn = r.choice((30, 50))
         s = replace(s, intervals=lambda i: 10 if i <= turn else 60, interval_s=60, checkpoints=turn + 40)
-        return "slower now", with_options(replace(s, pause=lambda _: 0.0), snapshot__time_retained="30 d")
+        return "slower now", long_kept(replace(s, pause=lambda _: 0.0))
     if how == "few rows":
         return "few rows", replace(s, interval_s=r.choice((60, 120, 600)), rows=2, share=lambda _: 1.0)
     if how == "large":
@@ -211,7 +211,7 @@ def nobody(r: random.Random) -> tuple[str, Setting]:
     if r.random() < 0.25:
         n, gone = r.choice((5, 10)), r.choice((24, 30))
         s = replace(calm(s), checkpoints=max(s.checkpoints, gone * 2), compactors=(Compactor(_until(n, gone)),))
-        return f"the job died, {s.kind}", with_options(s, snapshot__time_retained="30 d")
+        return f"the job died, {s.kind}", long_kept(s)
     return f"{s.kind}", s
 
 

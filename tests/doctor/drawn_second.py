@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from drawing import KEYED, base, calm, ending_tags, inline, with_options, without
+from drawing import KEYED, base, calm, ending_tags, inline, long_kept, with_options, without
 from setting import APPEND, APPEND_FIXED, DYNAMIC, FIXED, Compactor, Setting, every, rows_of
 
 from shoal.doctor.flink import CheckpointConfig, Job
@@ -18,7 +18,7 @@ from shoal.table.table import Table
 
 
 def small(r: random.Random) -> tuple[str, Setting]:
-    how = r.choice(("target", "target", "append target", "rows", "append rows", "ratio"))
+    how = r.choice(("target", "target", "append target", "rows", "append rows", "ratio", "format"))
     if how in ("append target", "append rows", "ratio"):
         s = calm(base(r, kinds=(APPEND, APPEND_FIXED), least=45))
         s = replace(s, rows=60 * s.buckets, partitions=r.choice(("none", "region")))
@@ -35,11 +35,24 @@ def small(r: random.Random) -> tuple[str, Setting]:
         s = replace(s, rows=2 * s.rows)
     if how == "target":
         return how, with_options(s, target_file_size=r.choice(("8 kb", "16 kb", "32 kb")))
+    if how == "format":
+        s = _compressible(replace(s, closed_early=True), r)
+        return "closed before compression", with_options(s, target_file_size=r.choice(("192 kb", "256 kb")))
     return how, with_options(s, target_file_row_num=r.choice((300, 1000)))
 
 
+def _compressible(s: Setting, r: random.Random) -> Setting:
+    """Rows that take a tenth of their size in a Parquet file."""
+    return replace(s, format="parquet", value_bytes=16, repeats=r.choice((40, 60)), keys=s.buckets * 8000)
+
+
 def not_small(r: random.Random) -> tuple[str, Setting]:
-    how = r.choice(("load", "one file", "append"))
+    how = r.choice(("load", "one file", "append", "format"))
+    if how == "format":
+        s = calm(inline(base(r, kinds=KEYED, least=25)))
+        s = replace(s, buckets=r.choice((1, 2, 3)), partitions="none", checkpoints=30, slo_s=None)
+        s = _compressible(replace(s, rows=s.buckets * 1000), r)
+        return "closed by what they take on disk", with_options(s, target_file_size=r.choice(("192 kb", "256 kb")))
     if how == "load":
         s = calm(inline(base(r, kinds=(FIXED,), least=25)))
         s = replace(s, share=lambda i: 100.0 if i == 1 else 1.0, rows=40 * s.buckets, keys=10**6, value_bytes=40)
@@ -57,8 +70,7 @@ def not_small(r: random.Random) -> tuple[str, Setting]:
 def conflict(r: random.Random) -> tuple[str, Setting]:
     how = r.choice(("job", "job", "batch job", "two jobs", "two writers"))
     s = inline(base(r, kinds=(FIXED, FIXED, DYNAMIC), least=60))
-    s = with_options(s, snapshot__time_retained="30 d")
-    s = without(s, "snapshot.num-retained.max")
+    s = long_kept(s)
     n = r.choice((7, 9, 12, 16))  # so seldom that the writer compacts in between
     s = replace(calm(s), checkpoints=max(s.checkpoints, 6 * n))
     if how == "job":
@@ -142,8 +154,7 @@ def stale(r: random.Random) -> tuple[str, Setting]:
     )
     s = calm(inline(base(r, kinds=KEYED, least=60)))
     s = replace(s, reader=0, deletes=0.0)
-    s = without(s, "merge-engine", "snapshot.time-retained", "snapshot.num-retained.max")
-    s = with_options(s, snapshot__time_retained="30 d")
+    s = long_kept(without(s, "merge-engine"))
     seldom = r.choice((8, 12, 20))
     if how == "vectors":
         s = replace(s, busy=every(seldom))
@@ -241,8 +252,7 @@ def idle(r: random.Random) -> tuple[str, Setting]:
     how = r.choice(("even", "nights"))
     s = replace(s, force_empty=True, pause=lambda _: 0.0, checkpoints=max(s.checkpoints, 60))
     if how == "nights":
-        s = without(s, "snapshot.num-retained.max")
-        s = with_options(s, snapshot__time_retained="30 d")
+        s = long_kept(s)
     if how == "even":
         return f"rows with each {nth}th", replace(s, share=lambda i: 1.0 if i % nth == 0 else 0.0)
     return "rows by day only", replace(s, share=lambda i: 1.0 if i % 40 < 10 else 0.0)
@@ -304,8 +314,7 @@ def not_held(r: random.Random) -> tuple[str, Setting]:
 
         return "a tag that was deleted", replace(s, after=brief)
     if how == "long":
-        s = with_options(s, snapshot__time_retained="30 d")
-        s = without(s, "snapshot.num-retained.max")
+        s = long_kept(s)
         return "tags of snapshots that are still there", replace(
             s, after=lambda t, i: t.tags.create(f"t{i}") if i % 10 == 0 else None
         )
@@ -318,8 +327,7 @@ def not_held(r: random.Random) -> tuple[str, Setting]:
 
 def restarting(r: random.Random) -> tuple[str, Setting]:
     s = calm(base(r, least=60))
-    s = with_options(s, snapshot__time_retained="30 d")
-    s = without(s, "snapshot.num-retained.max")
+    s = long_kept(s)
     s = replace(s, checkpoints=max(s.checkpoints, 60))
     how = r.choice(("time lost", "time lost", "backlog", "names", "flink", "fallback"))
     nth = r.choice((6, 9, 13))
@@ -353,7 +361,7 @@ def restarting(r: random.Random) -> tuple[str, Setting]:
 def not_restarting(r: random.Random) -> tuple[str, Setting]:
     s = base(r, least=60)
     how = r.choice(("once", "skips", "night", "flink", "jobs", "twice a day"))
-    s = with_options(s, snapshot__time_retained="30 d")
+    s = long_kept(s)
     if how == "once":
         at = s.checkpoints // 2
         return "one restart", replace(
@@ -392,8 +400,7 @@ def deep(r: random.Random) -> tuple[str, Setting]:
     s = replace(
         s, kind=FIXED, checkpoints=int(n * 2.2), compactors=(Compactor(every(n), full=True),), partitions="none"
     )
-    s = with_options(s, write_only="true", snapshot__time_retained="30 d")
-    s = without(s, "snapshot.num-retained.max")
+    s = long_kept(with_options(s, write_only="true"))
     return f"a job each {n}", replace(s, rows=min(s.rows, 20))
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from closing import closed_before_compression
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
@@ -176,6 +178,26 @@ def small_target_append(p: Plan) -> World:
     return grow(w, rows=lambda i: w.rows(20), after=compacted_by_job(w, 5))
 
 
+def closed_too_early(p: Plan) -> World:
+    """Rows that compress well, in Parquet files that are closed by their size before that."""
+    keys = 8000 * p.buckets
+    w = world(replace(p, keys=keys, format="parquet"), {"target-file-size": "256 kb"})
+    with closed_before_compression():
+        return grow(w, min(p.checkpoints, 30), rows=lambda i: _repeated(w.rows(keys // 8), 40))
+
+
+def compresses_well(p: Plan) -> World:
+    """The same rows in files that are closed by what they take on disk."""
+    keys = 8000 * p.buckets
+    w = world(replace(p, keys=keys, format="parquet"), {"target-file-size": "256 kb"})
+    return grow(w, min(p.checkpoints, 30), rows=lambda i: _repeated(w.rows(keys // 8), 40))
+
+
+def _repeated(rows: pa.Table, times: int) -> pa.Table:
+    at = rows.column_names.index("v")
+    return rows.set_column(at, "v", pc.binary_repeat(rows.column("v"), times))
+
+
 def append_table(p: Plan) -> World:
     """A table without keys and with defaults."""
     w = world(p, keyed=False)
@@ -255,6 +277,15 @@ def tiny_manifests(p: Plan) -> World:
 def full_statistics(p: Plan) -> World:
     """Whole values of long texts are kept as bounds of each file. ORC keeps none of texts above 1024 bytes."""
     w = world(replace(p, format="parquet") if p.format == "orc" else p, {"metadata.stats-mode": "full"})
+    return grow(w, rows=lambda i: w.rows(size=2000))
+
+
+def full_statistics_of_few_snapshots(p: Plan) -> World:
+    """The same of a table that keeps five snapshots."""
+    w = world(
+        replace(p, format="parquet") if p.format == "orc" else p,
+        {"metadata.stats-mode": "full", "snapshot.num-retained.max": "5", "snapshot.num-retained.min": "2"},
+    )
     return grow(w, rows=lambda i: w.rows(size=2000))
 
 
@@ -473,9 +504,9 @@ def few_snapshots(p: Plan) -> World:
 
 
 PLANTED: dict[str, tuple[Callable[[Plan], World], ...]] = {
-    "D9": (small_target, small_row_number, small_row_number_append, small_target_append),
+    "D9": (small_target, small_row_number, small_row_number_append, small_target_append, closed_too_early),
     "D10": (two_compactors, two_writers_compact),
-    "D11": (manifests_apart, tiny_manifests, full_statistics),
+    "D11": (manifests_apart, tiny_manifests, full_statistics, full_statistics_of_few_snapshots),
     "D12": (vectors_do_not_wait, rare_full_compaction, slow_discovery, measured_late),
     "D13": (buffer_not_spilled,),
     "D14": (nothing_comes,),
@@ -484,7 +515,7 @@ PLANTED: dict[str, tuple[Callable[[Plan], World], ...]] = {
     "D17": (high_trigger, rare_compaction_job),
 }
 HEALTHY: tuple[Callable[[Plan], World], ...] = (
-    settled, append_table, one_large_load, two_writers_one_compactor, renamed_writer, just_before_a_merge, vectors_that_wait,
+    settled, append_table, compresses_well, one_large_load, two_writers_one_compactor, renamed_writer, just_before_a_merge, vectors_that_wait,
     full_compaction_each_time, spilled, nightly_quiet, skips_empty, tags_that_end, tag_of_what_is_there, one_restart,
     keys_that_never_meet, just_compacted, few_snapshots,
 )  # fmt: skip

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from closing import closed_before_compression
 
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
@@ -57,6 +59,8 @@ class Setting:
     late_days: int = 7
     ascending: bool = False
     value_bytes: int = 8
+    repeats: int = 1  # of a value's text: what compresses well
+    closed_early: bool = False  # whether Parquet files are closed by their size before compression
     parts: int = 1  # calls of the writer a checkpoint
     event_speed: float = 1.0  # event time passes so many times as fast as commits do
     # ---- who does what
@@ -98,6 +102,11 @@ def every(n: int, offset: int = 0) -> Callable[[int], bool]:
 
 def lived(s: Setting) -> Checkup:
     """What the doctor says at the end of this life."""
+    with closed_before_compression() if s.closed_early else nullcontext():
+        return _lived(s)
+
+
+def _lived(s: Setting) -> Checkup:
     clock, rng = ManualClock(), np.random.default_rng(hash_of(s.seed))
     background: list[ManualScheduler] = []
 
@@ -200,7 +209,7 @@ def rows_of(s: Setting, rng: np.random.Generator, count: int, event: float, now_
     """So many rows of a setting: at a second of event time, and of the clock."""
     keys = np.arange(now_ms, now_ms + count) if s.ascending else rng.integers(0, s.keys, count)
     raw = rng.bytes(count * s.value_bytes // 2 + count).hex()
-    values = [raw[j * s.value_bytes : (j + 1) * s.value_bytes] for j in range(count)]
+    values = [raw[j * s.value_bytes : (j + 1) * s.value_bytes] * s.repeats for j in range(count)]
     groups = np.where(rng.random(count) < s.hot, 7, keys % 211 if not s.hot else rng.integers(0, 300, count))
     columns: dict[str, Any] = {
         "k": pa.array(keys, pa.int64()), "g": pa.array(groups, pa.int32()), "v": pa.array(values),

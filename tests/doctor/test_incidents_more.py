@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from incidents_more import HEALTHY, PLANTED, Plan, World, high_trigger, keys_that_never_meet
+from incidents_more import HEALTHY, PLANTED, Plan, World, closed_too_early, high_trigger, keys_that_never_meet
 
 from shoal.doctor.diagnose.rules import diagnose
 from shoal.doctor.finding import Finding
@@ -38,6 +38,13 @@ def test_the_planted_cause_comes_first(cause: str, table: Callable[[Plan], World
     assert loud(found)[:1] == [cause], said(found)
     first = found[0]
     assert first.change and first.effect and first.evidence and first.scope and first.says
+
+
+def test_files_closed_before_compression_are_told_from_a_small_target() -> None:
+    first = diagnose(closed_too_early(GRID[0]).case())[0]
+    assert (first.id, first.scope["option"]) == ("D9", "file.format")
+    # no less than the default: what the bytes need is told by that
+    assert first.change[0] == "ALTER TABLE ... SET ('target-file-size' = '128 mb')"
 
 
 @pytest.mark.parametrize("table", HEALTHY, ids=[t.__name__ for t in HEALTHY])

@@ -116,7 +116,8 @@ def _fuller(mode: str) -> bool:
 
 
 def entry_bytes(case: Case) -> float | None:
-    """Bytes that one entry takes in the delta manifests, headers left out; None where too few were seen."""
+    """Bytes that one entry takes, headers left out: of the delta manifests, or of all of the newest snapshot where few
+    were seen come, as where snapshots are kept for minutes. None where those are few too."""
     flows, steps = case.window.flows, case.window.steps
     files, size = 0, 0
     for s in steps:
@@ -125,7 +126,9 @@ def entry_bytes(case: Case) -> float | None:
             files, size = files + wrote.files, size + wrote.bytes
     # A class of flows has a row for each entry's file; both entries of an upgrade are there.
     count = int(ints(flows, "files")[~class_is(flows, CHANGELOG)].sum())
-    if count < _FEW or not files:
+    if (count < _FEW or not files) and steps:
+        files, size, count = steps[-1].manifests.files, steps[-1].manifests.bytes, steps[-1].entries
+    if count < _FEW:
         return None
     return max(size - files * header_bytes(case.options.manifest_compression), 0) / count
 

@@ -146,11 +146,12 @@ def _cause(options: Options, limits: Limits, default: int, cell: _Cell) -> tuple
         )  # fmt: skip
     if cell.mean < _UNDER * limits.target_size and limits.primary_key:
         factor = limits.target_size / cell.mean
+        wanted = max(round(factor * limits.target_size), default)
         return (
             "file.format",
             f"{where}, {brief(factor)} times less than 'target-file-size': in the format '{options.file_format}' they "
             "are closed by their size before compression",
-            (f"ALTER TABLE ... SET ('target-file-size' = '{round(factor * limits.target_size) >> 20} mb')", again),
+            (f"ALTER TABLE ... SET ('target-file-size' = '{wanted >> 20} mb')", again),
             "; measured by what this table's files compress to",
         )  # fmt: skip
     return None
