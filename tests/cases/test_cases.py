@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,11 +19,8 @@ import shoal
 
 
 @pytest.fixture(scope="module")
-def warehouses(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    to = tmp_path_factory.mktemp("cases")
-    with tarfile.open(DATA / "cases.tar.xz") as archive:
-        archive.extractall(to, filter="data")
-    return to / "cases"
+def warehouses(unpacked: Callable[[Path], Path]) -> Path:
+    return unpacked(DATA / "cases.tar.xz") / "cases"
 
 
 def tables(folder: Path, case: str) -> Tables:

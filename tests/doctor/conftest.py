@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,13 @@ from shoal.store import LocalStore
 from shoal.store.cache import Cache
 from shoal.table.metadata import Metadata
 
-ARCHIVE = Path(__file__).parents[1] / "golden" / "debt.tar.xz"
 TABLES = ("ckpt_1s", "ckpt_3s", "ckpt_6s", "ckpt_1s_append")
 
 
 @pytest.fixture(scope="session")
-def debt_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def debt_db(golden: Callable[[str], Path]) -> Path:
     """The unpacked database; nobody writes into it."""
-    top = tmp_path_factory.mktemp("golden")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(top, filter="data")
-    return top / "debt.db"
+    return golden("debt") / "debt.db"
 
 
 @pytest.fixture(params=TABLES)

@@ -14,6 +14,7 @@ from shoal.doctor.finding import Finding
 
 # Intervals, buckets, rows, formats and seeds: every table is made by each, the first one by default.
 GRID = (
+    Plan(checkpoints=40),
     Plan(),
     Plan(interval_s=120, buckets=2, rows=12, seed=2),
     Plan(interval_s=300, buckets=3, format="orc", seed=3, checkpoints=100),

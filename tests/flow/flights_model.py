@@ -33,23 +33,22 @@ def airport_zones() -> dict[str, ZoneInfo]:
 
 @cache
 def csv_lines() -> tuple[list[str], dict[str, list[str]]]:
-    """(names of the columns, lines by year and month): the file is unpacked once for all days."""
-    months: dict[str, list[str]] = {}
+    """(names of the columns, lines by year, month and day): the file is unpacked once for all days."""
+    days: dict[str, list[str]] = {}
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         text = io.TextIOWrapper(file, newline="")
         names = next(csv.reader(text))
         assert names[:3] == ["year", "month", "day"]
         for line in text:  # no value holds a line break
-            months.setdefault(line[: line.index(",", 5)], []).append(line)
-    return names, months
+            days.setdefault(",".join(line.split(",", 3)[:3]), []).append(line)
+    return names, days
 
 
 def csv_rows(start: date, end: date) -> list[dict[str, str]]:
     names, lines = csv_lines()
     days = [start + timedelta(days=n) for n in range((end - start).days)]
-    months = dict.fromkeys(f"{day.year},{day.month}" for day in days)
-    rows = [dict(zip(names, line, strict=True)) for month in months for line in csv.reader(lines[month])]
-    return [row for row in rows if start <= date(int(row["year"]), int(row["month"]), int(row["day"])) < end]
+    mine = [lines[f"{day.year},{day.month},{day.day}"] for day in days]
+    return [dict(zip(names, line, strict=True)) for of_day in mine for line in csv.reader(of_day)]
 
 
 def independent_fold(start: date, end: date) -> list[dict[str, object]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import struct
-import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -82,10 +81,8 @@ def in_types(table: pa.Table, fields: tuple[Field, ...]) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Indexed]]:
-    base = tmp_path_factory.mktemp("indexes")
-    with tarfile.open(Path(__file__).parent / "data/file_indexes.tar.xz") as archive:
-        archive.extractall(base, filter="data")
+def tables(unpacked: Callable[[Path], Path]) -> dict[str, list[Indexed]]:
+    base = unpacked(Path(__file__).parent / "data/file_indexes.tar.xz")
     return {t: load(base / "ix.db" / t) for t in TABLES}
 
 

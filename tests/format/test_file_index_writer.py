@@ -8,7 +8,7 @@ a key of a map, columns of nulls and files of one row. Larger columns are read b
 
 from __future__ import annotations
 
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +28,8 @@ TABLES = ("bloom", "bitmap", "bitmap_v1", "bsi", "rng", "rng_big")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = tmp_path_factory.mktemp("indexes")
-    with tarfile.open(DATA / "file_indexes.tar.xz") as archive:
-        archive.extractall(base, filter="data")
-    return base / "ix.db"
+def folder(unpacked: Callable[[Path], Path]) -> Path:
+    return unpacked(DATA / "file_indexes.tar.xz") / "ix.db"
 
 
 def files(table: Path) -> list[tuple[str, pa.Table, bytes]]:

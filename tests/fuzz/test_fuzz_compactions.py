@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,11 +25,8 @@ BY_SIZE = {"s1.t0009"}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    to = tmp_path_factory.mktemp("fuzz")
-    with tarfile.open(HERE / "data" / "made.tar.xz") as archive:
-        archive.extractall(to, filter="data")
-    return to
+def made(unpacked: Callable[[Path], Path]) -> Path:
+    return unpacked(HERE / "data" / "made.tar.xz")
 
 
 @pytest.mark.parametrize("table", [t if t in FAST else pytest.param(t, marks=pytest.mark.slow) for t in TABLES])

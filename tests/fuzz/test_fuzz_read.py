@@ -8,7 +8,7 @@ view of the 288 is there. More, of any seed: `dev/fuzz check DIR`, `dev/fuzz fil
 from __future__ import annotations
 
 import json
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,8 @@ def shares(always: list[str]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    to = tmp_path_factory.mktemp("fuzz")
-    with tarfile.open(HERE / "data" / "made.tar.xz") as archive:
-        archive.extractall(to, filter="data")
-    return to
+def made(unpacked: Callable[[Path], Path]) -> Path:
+    return unpacked(HERE / "data" / "made.tar.xz")
 
 
 @pytest.mark.parametrize("table", shares(FAST))
