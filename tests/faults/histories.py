@@ -333,8 +333,8 @@ def wanted(kind: Kind, steps: int) -> Any:
     return sorted(model, key=repr) if isinstance(model, list) else model
 
 
-def check(kind: Kind, done: Run, what: str) -> None:
-    """The table holds the model, each checkpoint is there once, and whatever is referred to is there."""
+def check(kind: Kind, done: Run, what: str) -> Table:
+    """The table, which holds the model, each checkpoint once and whatever it refers to."""
     table = opened(kind, done.store)
     assert read(kind, table) == wanted(kind, len(kind.doings)), what
     for n, doing in enumerate(kind.doings):
@@ -351,6 +351,7 @@ def check(kind: Kind, done: Run, what: str) -> None:
     if kind.changelog:
         each = kind.told_by == "each checkpoint" and not (kind.late and done.failed)
         told(kind, table, done.failed_at, what, each=each)
+    return table
 
 
 def told(

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from shoal.store.faults import Action, Fault
-from tests.faults.histories import Kind, check, check_failure, left_over, opened, run
+from tests.faults.histories import Kind, check, check_failure, left_over, run
 from tests.faults.kinds import KINDS
 
 ACTIONS = [a for a in get_args(Action) if a != "stall"]
@@ -24,10 +24,10 @@ def cut(kind: Kind, action: Action, at: int) -> bool:
     if done.struck is None:
         return False
     what += f" ({' '.join(done.struck)}, {'noticed' if done.failed else 'unnoticed'})"
-    check(kind, done, what)
+    table = check(kind, done, what)
     if not action.startswith("die") and done.struck[0] != "delete":
         # who lives cleans up behind himself
-        assert left_over(opened(kind, done.store)) == [], what
+        assert left_over(table) == [], what
     return True
 
 
@@ -35,8 +35,7 @@ def cut(kind: Kind, action: Action, at: int) -> bool:
 def test_a_history_is_the_model_and_some_cuts_lose_and_double_nothing(kind: Kind) -> None:
     done = run(kind)
     assert done.failed == []
-    check(kind, done, kind.name)
-    assert left_over(opened(kind, done.store)) == []
+    assert left_over(check(kind, done, kind.name)) == []
     n = KINDS.index(kind)
     # a run is the same up to its fault, so the one without says how many changes can be cut
     for at in range(2 + n * 7 % STRIDE, done.mutations + 1, STRIDE):

@@ -79,7 +79,7 @@ def check(table: Table, commits: int, writers: int = WRITERS) -> None:
 def test_four_processes_append_to_one_table(tmp_path: Path) -> None:
     lake = shoal.open(str(tmp_path))
     lake.create_table("d.log", SCHEMA, options={"commit.max-retries": 200})
-    check(race(str(tmp_path), "d.log", 25, {}), 25)
+    check(race(str(tmp_path), "d.log", 12, {}), 12)
 
 
 def test_four_processes_upsert_and_compact_one_table(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_four_processes_upsert_and_compact_one_table(tmp_path: Path) -> None:
         primary_key=["id"],
         options={"bucket": 1, "commit.max-retries": 200, "num-sorted-run.compaction-trigger": 3},
     )
-    check(race(str(tmp_path), "d.t", 25, {}), 25)
+    check(race(str(tmp_path), "d.t", 12, {}), 12)
 
 
 KINDS: dict[str, tuple[bool, dict[str, object]]] = {
