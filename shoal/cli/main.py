@@ -26,6 +26,8 @@ _ABOUT = "A complete Apache Paimon engine, and the doctor that keeps its tables 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code."""
+    if argv is None:
+        _without_pandas()
     args = list(sys.argv[1:] if argv is None else argv)
     debug = _take_debug(args)
     try:
@@ -53,6 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         _let_go(sys.stdout)
         _let_go(sys.stderr)
         return 0
+
+
+class _NoPandas:
+    """Nobody finds pandas. No command has a use for it, and Arrow imports it at the first list it is given."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("no command of shoal uses pandas", name=fullname)
+
+
+def _without_pandas() -> None:
+    """A process of a command starts a third of a second sooner."""
+    sys.meta_path.insert(0, _NoPandas())
 
 
 def run(args: list[str]) -> int:

@@ -216,7 +216,7 @@ class Metadata:
 
                 def some() -> tuple[Live, int]:
                     found = read(metas, kept, only.partitions)
-                    return found, _TABLE_BYTES + found.entries.nbytes
+                    return found, _held(found.entries)
 
                 named = (self._uri, f"{key[1]} {only.name}")
                 return (some()[0] if only.name is None else self.cache.get(named, some))._replace(missed=missed)
@@ -224,8 +224,9 @@ class Metadata:
         def load() -> tuple[Live, int]:
             metas = self.manifests(snap)
             found = read(metas, metas)
-            found = found._replace(entries=found.entries.combine_chunks())
-            return found, _TABLE_BYTES + found.entries.nbytes
+            if found.entries.column("kind").num_chunks != 1:
+                found = found._replace(entries=found.entries.combine_chunks())
+            return found, _held(found.entries)
 
         return self.cache.get(key, load)._replace(missed=missed)
 
@@ -310,6 +311,12 @@ _TOGETHER = 4 << 20
 _SMALL_CHUNK = 1_000
 # Of so many entries a set of Python's says sooner than Arrow's dozen of calls which ones are cancelled.
 _FEW = 200
+
+
+def _held(entries: pa.Table) -> int:
+    """What live entries take in memory: estimated where Arrow would add up hundreds of buffers of a few bytes."""
+    few = entries.num_rows < _SMALL_CHUNK
+    return _TABLE_BYTES + (_ENTRY_BYTES * entries.num_rows if few else int(entries.nbytes))
 
 
 def live_entries(tables: Sequence[pa.RecordBatch], may_delete: bool = True) -> pa.Table:

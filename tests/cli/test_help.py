@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 
 import shoal
 from shoal.cli.failure import EXIT_CODES
-from shoal.cli.main import NOUNS, _commands
+from shoal.cli.main import NOUNS, _commands, main
 
 COMMANDS = [command for noun in NOUNS for command in _commands(noun)]
 HEAVY = ("pyarrow", "numpy", "duckdb", "sqlglot", "rich", "msgspec", "obstore")
@@ -104,3 +105,13 @@ def test_a_light_command_imports_nothing_heavy(warehouse, line):
     done = subprocess.run([sys.executable, "-c", script, *line, *more], text=True, capture_output=True, check=True)
     assert done.stderr == ""
     assert done.stdout
+
+
+def test_a_process_of_a_command_finds_no_pandas(monkeypatch):
+    """Arrow imports pandas at the first list it is given, for a third of a second and for nothing."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "argv", ["shoal", "--version"])
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    assert main() == 0
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("pandas")
