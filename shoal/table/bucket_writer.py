@@ -29,7 +29,7 @@ from shoal.table.compact import Bucket, Compacted, Vectors, compact, discard
 from shoal.table.deletion_writer import read_vectors, write_vectors
 from shoal.table.pending import Pending, write_files
 from shoal.table.record_expire import record_expire
-from shoal.table.staged import BucketChanges, Staged, places_of
+from shoal.table.staged import BucketChanges, Staged, new_extras, places_of
 from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
@@ -162,6 +162,8 @@ class BucketWriter:
                 moved = any(b.file_name == f.file_name for b in pending.compact_before)
                 if f.file_name not in kept and not moved:
                     self.at.spec.remove(f)
+                elif f.file_name not in kept:
+                    self._remove_beside(f)
             else:
                 pending.compact_before.append(f)
         pending.compact_after += result.after
@@ -176,6 +178,12 @@ class BucketWriter:
     @property
     def _compacting(self) -> Bucket:
         return self._compacts or self.at
+
+    def _remove_beside(self, file: DataFile) -> None:
+        """Delete what came to lie beside a file of before when this checkpoint moved it, which it now uses up."""
+        first = [b for b in self._pending.compact_before if b.file_name == file.file_name]
+        at = self.at
+        delete_each(at.table.beside(at.partition, at.bucket, f, extra) for f, extra in new_extras(first, [file]))
 
     def trigger(
         self, scheduler: Scheduler, budget: Budget, *, full: bool = False, plan: Plan | ClusteredPlan | None = None

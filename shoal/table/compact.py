@@ -27,12 +27,14 @@ from shoal.lsm.merge import RunInput, merge_blocks, merge_runs, needs_sequence
 from shoal.lsm.pick import Plan, Policy, Task, Upgrade, task, tells_changes, upgrade
 from shoal.lsm.rolling import FileSpec, RollingWriter
 from shoal.lsm.sections import Section
+from shoal.store.base import delete_each
 from shoal.table.new_files import NewFiles
 from shoal.table.newest_schema import columns_of_today
 from shoal.table.old_rows import OldRows
 from shoal.table.record_expire import RecordExpire, record_expire
 from shoal.table.runs import SYSTEM_FIELDS, BucketFiles
-from shoal.table.staged import BucketChanges, Indexes
+from shoal.table.staged import BucketChanges, Indexes, new_extras
+from shoal.table.stored_lookups import StoredLookups, stores_lookups
 from shoal.table.table_metrics import BucketSizes
 
 if TYPE_CHECKING:
@@ -173,6 +175,9 @@ class _Rewriter:
         self._after: list[DataFile] = []
         self._changelog: list[DataFile] = []
         self._rewritten: set[str] = set()
+        self._lookups: StoredLookups | None = None
+        if stores_lookups(at.table):
+            self._lookups = StoredLookups(at.table, at.partition, at.bucket, at.spec)
 
     # ---- the two things that happen to files
 
@@ -190,10 +195,12 @@ class _Rewriter:
         if how is Upgrade.REWRITE:
             self._tell((((file,),),), keep=True, drop_deletes=self._policy.deletion_vectors)
             return
+        moved = file.upgraded(level)
         if how is Upgrade.CHANGELOG:
             self._tell((((file,),),), keep=False, drop_deletes=False)
+            moved = self._looked_up(moved, moved=True)
         self._before.append(file)
-        self._after.append(file.upgraded(level))
+        self._after.append(moved)
 
     # ---- merging
 
@@ -315,12 +322,18 @@ class _Rewriter:
         files = [f for section in group for run in section for f in run]
         self._read += sum(f.file_size for f in files)
         self._before += files
-        self._after += writer.close()
+        self._after += [self._looked_up(f) for f in writer.close()]
         self._rewritten.update(f.file_name for f in files)
+
+    def _looked_up(self, file: DataFile, *, moved: bool = False) -> DataFile:
+        """The file, with what is kept beside it for those who look its keys up."""
+        return file if self._lookups is None else self._lookups.beside(file, moved=moved)
 
     def abort(self) -> None:
         for w in self._writers:
             w.abort()
+        if self._lookups is not None:
+            self._lookups.abort()
 
     # ---- what came of it
 
@@ -356,3 +369,4 @@ def discard(at: Bucket, result: Compacted) -> None:
             at.spec.remove(f)
         except NotFound:
             continue
+    delete_each(at.table.beside(at.partition, at.bucket, f, n) for f, n in new_extras(result.before, result.after))

@@ -27,6 +27,7 @@ from shoal.table.compact import TaskResult
 from shoal.table.new_files import NewFiles
 from shoal.table.progress import Meter
 from shoal.table.staged import Committed, Staged
+from shoal.table.stored_lookups import check_lookups
 from shoal.table.upkeep import Keeper
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class BucketTask:
 
 def bucket_tasks(table: Table, snapshot: Snapshot, live: pa.Table, *, full: bool) -> Iterator[BucketTask]:
     """What there is to do in the buckets of `live`, entries of the snapshot."""
+    check_lookups(table)
     files = NewFiles(table)
     buckets: dict[tuple[bytes, int], list[Entry]] = {}
     for e in entries_of(live):

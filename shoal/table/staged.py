@@ -7,7 +7,7 @@ plain value; it can be sent to another process and committed there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -141,6 +141,9 @@ def places_of(table: Table, staged: Staged, *, upgrades: bool = False) -> Iterat
     for c, f in staged.written():
         yield table.file_at(c.partition, c.bucket, f)
         yield from (table.beside(c.partition, c.bucket, f, extra) for extra in f.extra_files)
+    for c in staged.changes:
+        made = new_extras(c.compact_before, c.compact_after)
+        yield from (table.beside(c.partition, c.bucket, f, extra) for f, extra in made)
     if upgrades:
         for c in staged.changes:
             old = {f.file_name for f in c.compact_before}
@@ -149,6 +152,13 @@ def places_of(table: Table, staged: Staged, *, upgrades: bool = False) -> Iterat
                     yield table.file_at(c.partition, c.bucket, f)
     for c, i in staged.indexes():
         yield table.index_at(c.partition, c.bucket, i.file_name, i.external_path)
+
+
+def new_extras(before: Iterable[DataFile], after: Iterable[DataFile]) -> Iterator[tuple[DataFile, str]]:
+    """What came to lie beside files that a compaction only moved to another level."""
+    old = {f.file_name: f.extra_files for f in before}
+    for f in after:
+        yield from ((f, extra) for extra in f.extra_files if extra not in old.get(f.file_name, f.extra_files))
 
 
 @dataclass(frozen=True, slots=True)

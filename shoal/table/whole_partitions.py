@@ -52,8 +52,8 @@ def by_partition(live: pa.Table) -> dict[bytes, list[Entry]]:
     return out
 
 
-# Rows are taken as they are: none is a retraction, too old, or a change to be told.
-_PLAIN = {"changelog-producer": "none", "rowkind.field": None, "record-level.expire-time": None}
+# Rows are taken as they are: none is a retraction, or too old.
+_PLAIN = {"rowkind.field": None, "record-level.expire-time": None}
 
 
 def overwriting(table: Table, snapshot: Snapshot, options: Mapping[str, str] | None = None) -> Table:
@@ -63,6 +63,8 @@ def overwriting(table: Table, snapshot: Snapshot, options: Mapping[str, str] | N
     may show once they are compacted only.
     """
     fixed = {"write-only": "false", LAST_SAFE: str(snapshot.id)}
+    if table.options.changelog_producer != "lookup":  # whose compactions know that an overwrite tells nothing
+        fixed["changelog-producer"] = "none"
     wanted = {**table.schema.options, **(options or {}), **_PLAIN, **fixed}
     return table.with_schema(replace(table.schema, options={k: v for k, v in wanted.items() if v is not None}))
 

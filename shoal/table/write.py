@@ -40,6 +40,7 @@ from shoal.table.precommit import check_precommit
 from shoal.table.row_kinds import DELETE, INSERT, TEXTS, UPDATE_AFTER, RowKinds, kind_array
 from shoal.table.rows import batches_of, conform
 from shoal.table.staged import Committed, Staged
+from shoal.table.stored_lookups import check_lookups
 from shoal.table.table_metrics import BucketSizes
 from shoal.table.upkeep import Keeper
 from shoal.table.write_buffer import KeyedBuffer
@@ -78,6 +79,8 @@ class Write:
         """
         check_blobs(table)
         check_precommit(table)
+        if not table.options.write_only:
+            check_lookups(table)
         if table.clustered and not table.options.write_only:
             clustered_order(table)  # what cannot be compacted is told before there are rows
         prefix = table.options.commit_user_prefix

@@ -62,6 +62,13 @@ KINDS = [
     Kind("sorted by other columns, expiry", SMALL | EXPIRES | MARKED_ORDER, LATE),
     Kind("lookup changelog, no wait", SMALL | {"changelog-producer": "lookup", "lookup-wait": False}, CHANGES,
          changelog="lookup", told_by="the end"),
+    Kind("stored lookup files", SMALL | EXPIRES | {
+        "changelog-producer": "lookup", "lookup.remote-file.enabled": True, "target-file-size": "1 b"}, MIXED),
+    Kind("stored lookup files, deletion vectors", SMALL | {
+        "deletion-vectors.enabled": True, "lookup.remote-file.enabled": True, "target-file-size": "1 b"}, LATE),
+    Kind("stored lookup files, compactor", WRITES | {
+        "changelog-producer": "lookup", "lookup.remote-file.enabled": True, "lookup.remote-file.level-threshold": 5},
+        DEDICATED, changelog="lookup", told_by="others"),
     Kind("lookup changelog, partial update", SMALL | {"merge-engine": "partial-update", "changelog-producer": "lookup"},
          CHANGES, fold=partial, deletes=False, changelog="lookup"),
     Kind("lookup changelog, aggregation", SMALL | {
@@ -89,7 +96,7 @@ KINDS = [
          changelog="lookup", told_by="others"),
     Kind("rescaled", {**SMALL, "bucket": 2}, "w, f, w, rescale 3, f, tag x, w, full, w, rescale 1, w, drop b, w"),
     Kind("rescaled, lookup changelog", SMALL | {"changelog-producer": "lookup"},
-         "w, f, w, rescale 2, w, f, w, rescale 3, w, full", changelog="lookup"),
+         "w, f, w, rescale 2, w, f, w, rescale 3, w, full", changelog="lookup", late=True),
     Kind("rescaled, full-compaction changelog, every third commit", SMALL | {
         "changelog-producer": "full-compaction", "full-compaction.delta-commits": 3},
         "w, w, rescale 2, f, w, rescale 3, w, f, full", changelog="full-compaction", told_by="the end"),
