@@ -24,6 +24,8 @@ from shoal.errors import BadRequest, ShoalError, Unsupported
 from shoal.table.metadata import Metadata
 from shoal.table.table import Table
 
+SCHEMA = "shoal.doctor.watch/1"
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -37,7 +39,7 @@ class Look:
     job_trouble: ShoalError | None = None
 
     def to_dict(self) -> dict[str, Any]:  # JSON
-        out: dict[str, Any] = {"table": self.name, "at_ms": self.at_ms}
+        out: dict[str, Any] = {"schema": SCHEMA, "table": self.name, "at_ms": self.at_ms}
         if self.trouble is not None:
             return {**out, "error": self.trouble.code, "message": self.trouble.message}
         w = self.window

@@ -16,18 +16,22 @@ from toy import File, Toy
 from shoal.doctor.checkup import Checkup, checkup
 from shoal.doctor.finding import Finding
 from shoal.doctor.fleet import Fleet, Patient
+from shoal.doctor.flink import Checkpoint, Job
 from shoal.doctor.forecast import Plan as Timed
 from shoal.doctor.forecast import Prices, planning
 from shoal.doctor.model import model
+from shoal.doctor.query_log import Query
+from shoal.doctor.timeline import timeline
 from shoal.doctor.verify import verify
-from shoal.doctor.window import Holder, IndexFacts, Window
+from shoal.doctor.watch import Look
+from shoal.doctor.window import Event, Gap, Holder, IndexFacts, Window
 from shoal.errors import NotFound
 
 # Ends of paths whose names depend on the table.
 FREE = (
     "debt.made", "debt.retained", "debt.snapshots", "debt.files_per_minute", "live.levels", "live.metadata",
     "flows.made", "flows.files_per_minute", "metadata.index_files", "segments[].medians", "model.trends", ".job",
-    "readings",
+    "readings", "lanes[].levels",
 )  # fmt: skip
 # Objects that come again and again, told by their names.
 SHAPES = (
@@ -52,6 +56,41 @@ def table() -> Window:
     window = replace(toy.window(holders=held, taken_ms=at + 1000), name="shop.orders")
     index = IndexFacts({"HASH": window.steps[0].manifests}, 0, 0)
     return replace(window, stock=replace(window.stock, index=index))
+
+
+def job() -> Job:
+    """The job that writes `table`, as Flink tells of it: two of its checkpoints failed."""
+    done = [
+        Checkpoint(n, "FAILED" if n in (30, 31) else "COMPLETED", s.time_ms - 500, s.time_ms - 10, 490, 1000, False,
+                   s.time_ms if n in (30, 31) else None, "expired" if n in (30, 31) else None)
+        for n, s in ((s.identifier, s) for s in table().steps if s.kind == "APPEND")
+    ]  # fmt: skip
+    counts = {"total": 120, "completed": 118, "failed": 2, "restored": 0}
+    return Job("http://flink", "j", "ingest", "RUNNING", checkpoints=tuple(done), counts=counts)
+
+
+def timelines() -> list[dict[str, Any]]:
+    """With a job and without, with queries, and of a table that has no snapshot."""
+    asked = [Query(s.time_ms, 5.0, s.id) for s in table().steps[::9]]
+    old = table().schemas[0]
+    other = replace(old, id=1, time_ms=3_700_000, options={**old.options, "changelog-producer": "none"})
+    changed = replace(table(), schemas=(old, other))
+    found = [timeline(changed, None, job(), asked), timeline(table(), None, Job("http://flink")), timeline(table())]
+    return [t.to_dict() for t in (*found, timeline(Toy().window()))]
+
+
+def looks() -> list[dict[str, Any]]:
+    """Of a table with a job and without, of one that has no snapshot, and where one could not be read."""
+    window, gone = table(), NotFound("gone")
+    met = replace(
+        window, gaps=(Gap(1, 2, "expired", ""),), events=(Event(1, "rollback", "", 3), Event(1, "expired", ""))
+    )
+    made = [
+        Look("d.t", 1, met, job=job()), Look("d.t", 1, window, job=Job("http://flink")), Look("d.t", 1, window),
+        Look("d.t", 1, window, job_trouble=gone), Look("d.t", 1, replace(window, start=None, steps=())),
+        Look("d.t", 1, Toy().window()), Look("d.t", 1, None, gone),
+    ]  # fmt: skip
+    return [look.to_dict() for look in made]
 
 
 @functools.cache
@@ -83,6 +122,8 @@ def documents() -> dict[str, list[dict[str, Any]]]:
         "shoal.doctor.fleet/1": [
             Fleet((Patient("a", sick), Patient("b", found[2]), Patient("c", None, NotFound("gone")))).to_dict()
         ],
+        "shoal.doctor.timeline/1": timelines(),
+        "shoal.doctor.watch/1": looks(),
     }  # fmt: skip
     return {k: json.loads(json.dumps(v, allow_nan=False)) for k, v in out.items()}
 
