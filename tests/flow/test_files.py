@@ -54,6 +54,11 @@ def three_files(tmp_path, ending):
     return str(tmp_path / f"*{ending}")
 
 
+@pytest.fixture
+def paths(tmp_path, ending):
+    return three_files(tmp_path, ending)
+
+
 def test_rows_come_in_the_order_of_the_files_without_the_kind_column(tmp_path, ending):
     source = FilesSource(three_files(tmp_path, ending), kind_column="op", primary_key=["id"])
     taken = source.take(0, **ALL)
@@ -66,9 +71,7 @@ def test_rows_come_in_the_order_of_the_files_without_the_kind_column(tmp_path, e
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.tuples(st.integers(1, 40), st.floats(0, 9), st.booleans()), max_size=8))
-def test_takes_at_any_cuts_join_to_one_take(tmp_path, ending, small_blocks, cuts):
-    paths = three_files(tmp_path, ending)
-
+def test_takes_at_any_cuts_join_to_one_take(paths, small_blocks, cuts):
     def opened():
         return FilesSource(paths, kind_column="op", rows_per_second=10)
 

@@ -106,9 +106,12 @@ def mutations() -> int:
     return counted.mutations
 
 
-@pytest.mark.parametrize("action", ["die", "die_after"])
-def test_a_job_killed_at_any_store_call_and_started_again_ends_with_each_row_once(action):
-    for at in range(1, mutations() + 1):
+@pytest.mark.parametrize(
+    "action, step",
+    [("die_after", 1), ("die", 3), pytest.param("die", 1, marks=pytest.mark.slow)],  # before a call: after the last one
+)
+def test_a_job_killed_at_any_store_call_and_started_again_ends_with_each_row_once(action, step):
+    for at in range(1, mutations() + 1, step):
         store = MemoryStore()
         with pytest.raises(Died):
             run(job(FaultyStore(store, Fault(action, at=at)), CRASHING))
