@@ -249,6 +249,7 @@ class _OpenFile:
         return self._writer.size >= size
 
     def write(self, batch: pa.RecordBatch) -> None:
+        import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -266,7 +267,8 @@ class _OpenFile:
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
         self._low = low if self._first is None else min(self._low, low)
         self._high = high if self._first is None else max(self._high, high)
-        self._deletes += pc.sum(pc.is_in(kind, pa.array([1, 3], pa.int8()))).as_py() or 0
+        kinds = kind.to_numpy(zero_copy_only=False)
+        self._deletes += int(np.count_nonzero((kinds == 1) | (kinds == 3)))  # -U and -D
         bounded = batch.select(self._bounded)
         if self._first is None:
             self._first = bounded.slice(0, 1)

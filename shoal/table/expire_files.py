@@ -289,7 +289,7 @@ def _rows(entries: pa.RecordBatch, added: bool) -> Iterator[tuple[_Row, int | No
     import pyarrow.compute as pc
 
     mask = _is(entries, ADD)
-    chosen = entries.filter(mask if added else pc.invert(mask))
-    names = ("partition", "bucket", "file_name", "extra_files", "external_path", "file_size", "file_source")
-    for p, b, n, extra, external, size, source in zip(*(chosen.column(c).to_pylist() for c in names)):
+    names = ["partition", "bucket", "file_name", "extra_files", "external_path", "file_size", "file_source"]
+    chosen = entries.select(names).filter(mask if added else pc.invert(mask))
+    for p, b, n, extra, external, size, source in zip(*(column.to_pylist() for column in chosen.columns)):
         yield _Row(p, b, n, () if added else tuple(extra or ()), external, size), source
