@@ -108,8 +108,14 @@ def test_names_say_where_the_bytes_lie() -> None:
 # ---- changelog files
 
 
-@pytest.mark.parametrize("format_name", ["parquet", "orc", "avro"])
-@pytest.mark.parametrize("producer", ["lookup", "full-compaction", "input"])
+@pytest.mark.parametrize(
+    ("producer", "format_name"),
+    [
+        *((p, "parquet") for p in ("lookup", "full-compaction", "input")), ("lookup", "orc"), ("full-compaction", "avro"),
+        *(pytest.param(p, f, marks=pytest.mark.slow) for p, f in (
+            ("full-compaction", "orc"), ("input", "orc"), ("lookup", "avro"), ("input", "avro"))),
+    ],
+)  # fmt: skip
 def test_a_stream_sees_the_same_in_fewer_files(producer: str, format_name: str) -> None:
     at = lake()
     options = {"changelog-producer": producer, "file.format": format_name}

@@ -286,8 +286,15 @@ def followed(t: Table) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda r: (r["dt"], r["k"], str(r)))
 
 
-@pytest.mark.parametrize("partition", [None, "a"], ids=["all", "one partition"])
-@pytest.mark.parametrize("wrote", ["write-only", "stream"])
+@pytest.mark.parametrize(
+    ("wrote", "partition"),
+    [
+        pytest.param("write-only", None, id="write-only-all"),
+        pytest.param("stream", "a", id="stream-one partition"),
+        pytest.param("write-only", "a", id="write-only-one partition", marks=pytest.mark.slow),
+        pytest.param("stream", None, id="stream-all", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("name", TOLD)
 def test_who_follows_the_table_is_told_every_change_once(name: str, wrote: str, partition: str | None) -> None:
     """Java writes the rows of level 0 into the new buckets, and who follows the table never hears of them."""
