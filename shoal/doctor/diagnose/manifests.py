@@ -116,20 +116,17 @@ def _fuller(mode: str) -> bool:
 
 
 def entry_bytes(case: Case) -> float | None:
-    """Bytes that one entry takes, headers left out: of the delta manifests, or of all of the newest snapshot where few
-    were seen come, as where snapshots are kept for minutes. None where those are few too."""
+    """Bytes that one entry takes, headers left out: of those that came, or of all that readers met where few were seen
+    to come, as where snapshots are kept for minutes. None where those are few too."""
     flows, steps = case.window.flows, case.window.steps
-    files, size = 0, 0
-    for s in steps:
-        wrote = s.wrote.get("delta-manifest")
-        if wrote is not None:
-            files, size = files + wrote.files, size + wrote.bytes
+    wrote = [s.wrote["delta-manifest"] for s in steps if "delta-manifest" in s.wrote]
     # A class of flows has a row for each entry's file; both entries of an upgrade are there.
     count = int(ints(flows, "files")[~class_is(flows, CHANGELOG)].sum())
-    if (count < _FEW or not files) and steps:
-        files, size, count = steps[-1].manifests.files, steps[-1].manifests.bytes, steps[-1].entries
+    if count < _FEW or not wrote:
+        wrote, count = [s.manifests for s in steps], sum(s.entries for s in steps)
     if count < _FEW:
         return None
+    files, size = sum(w.files for w in wrote), sum(w.bytes for w in wrote)
     return max(size - files * header_bytes(case.options.manifest_compression), 0) / count
 
 
