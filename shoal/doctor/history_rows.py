@@ -7,7 +7,24 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shoal.doctor.window import Count, Holder, SnapshotFacts
+from shoal.doctor.window import (
+    CHANGELOG,
+    FLUSH,
+    REMOVAL,
+    REWRITE,
+    UNSEEN,
+    UPGRADE,
+    Count,
+    Holder,
+    SnapshotFacts,
+)
+
+CLASSES = (FLUSH, REWRITE, UPGRADE, REMOVAL, CHANGELOG, UNSEEN)  # by number in the file: append only
+# The columns of a flow, behind its snapshot.
+FLOW = (
+    "class", "change", "partition", "bucket", "total_buckets", "level", "files", "bytes", "rows", "deleted_rows",
+    "min_sequence", "max_sequence", "extras", "largest", "small",
+)  # fmt: skip
 
 
 def counts_text(counts: Mapping[str, Count]) -> str:
