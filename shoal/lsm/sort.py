@@ -65,11 +65,15 @@ def sortable(t: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """By the columns one after the other (`order`), or along a curve, which sees `width` bytes of a text."""
+    """By the columns one after the other (`order`), or along a curve, which sees `width` bytes of a text.
+
+    `spill` is the codec, and its level, of rows that are put aside while they are sorted.
+    """
 
     strategy: str
     columns: tuple[str, ...]
     width: int = 8
+    spill: tuple[str | None, int | None] = (None, None)
 
     def __str__(self) -> str:
         return f"{self.strategy} of {', '.join(self.columns)}"
@@ -101,7 +105,7 @@ def sorted_rows(
         looked_at = settled(read(order.columns))
         curve = Curve.through(order.strategy, measured(looked_at, order.columns), order.width)
     limit = min(_MOST, int(budget.total * _SHARE))
-    shelf = Shelf()
+    shelf = Shelf(*order.spill)
     try:
         runs: list[Kept] = []
         waiting: list[pa.RecordBatch] = []

@@ -21,6 +21,7 @@ from shoal.lsm.cluster_pick import ASKED, idle_partitions, pick_cluster
 from shoal.lsm.curves import ORDER, strategy
 from shoal.lsm.pick import Policy
 from shoal.lsm.sort import SortOrder
+from shoal.lsm.spill import spill_codec
 from shoal.options import Options
 from shoal.table.append_compact import Sorting, Task, Vectors, vectors_of
 from shoal.table.compact import Bucket
@@ -44,7 +45,8 @@ def columns_of(options: Options) -> tuple[str, ...]:
 def order_of(table: Table, columns: Sequence[str], name: str) -> SortOrder:
     """The order that the options ask for, checked against the table's columns."""
     width = cast(int, table.options.get("zorder.var-length-contribution"))
-    order = SortOrder(strategy(name, len(columns)), tuple(columns), width)
+    spill = spill_codec(table.options.spill_compression, table.options.spill_zstd_level)
+    order = SortOrder(strategy(name, len(columns)), tuple(columns), width, spill)
     order.check(table.name, table.schema.fields)
     return order
 

@@ -30,6 +30,7 @@ from shoal.lsm.keys import Array
 from shoal.lsm.levels import Key
 from shoal.lsm.rolling import RollingWriter
 from shoal.lsm.sort import SortOrder, merged_rows, sortable, sorted_rows
+from shoal.lsm.spill import spill_codec
 from shoal.table.compact import Bucket, Compacted, Files, Vectors
 from shoal.table.deletion_writer import BucketVectors
 from shoal.table.key_index import ABSENT, KeyFile, fingerprints
@@ -53,7 +54,8 @@ def clustered_order(table: Table) -> SortOrder:
                 f"{table.name}: files cannot be sorted by 'clustering.columns' '{f.name}' ({f.type})",
                 hint="compact the table with Flink or Spark, and write it 'write-only' here",
             )
-    order = SortOrder(ORDER, tuple(f.name for f in table.clustered_fields))
+    spill = spill_codec(table.options.spill_compression, table.options.spill_zstd_level)
+    order = SortOrder(ORDER, tuple(f.name for f in table.clustered_fields), spill=spill)
     order.check(table.name, table.schema.fields)
     return order
 

@@ -13,6 +13,8 @@ import pytest
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
 from shoal.errors import BadRequest, Conflict, StorageFailed
+from shoal.lsm import sort
+from shoal.lsm.spill import Shelf
 from shoal.store.memory import MemoryStore
 from shoal.table import append_compact
 from shoal.table.progress import Progress
@@ -327,6 +329,42 @@ def test_rows_beyond_the_buffer_are_sorted_as_well() -> None:
     for p in "01":
         a = t.scan(where=f"p = '{p}'").to_arrow().column("a").to_pylist()
         assert a == sorted(a) and len(a) == 5_000
+
+
+# ---- disk
+
+
+@pytest.mark.parametrize("how", ["on demand", "as rows are written", "keys in another order"])
+def test_rows_put_aside_by_a_sort_are_compressed_as_the_table_says(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = pa.array(range(60_000), pa.int32())
+    rows = pa.table({"id": ids, "a": ids[::-1], "b": ["the same text of each row " * 3] * len(ids)}, schema=ROWS)
+    written: list[int] = []
+
+    class Seen(Shelf):
+        def close(self) -> None:
+            written.append(self.size)
+            super().close()
+
+    monkeypatch.setattr(sort, "Shelf", Seen)
+    options: dict[str, object] = {"clustering.columns": "a"} if how != "on demand" else {}
+    key = ["id"] if how == "keys in another order" else []
+    if key:
+        options |= {"pk-clustering-override": True, "deletion-vectors.enabled": True, "bucket": 1}
+    sizes = {}
+    for codec in ("none", "lz4", "zstd"):
+        lake = Lake(MemoryStore(), memory=2 << 20, clock=ManualClock(), scheduler=ManualScheduler)  # type: ignore[arg-type]
+        named = {**options, "spill-compression": codec}
+        t = lake.create_table("d.t", ROWS, primary_key=key, options=named)
+        written.clear()
+        with t.write() as w:
+            w.upsert(rows) if key else w.append(rows)
+            w.commit()
+        if how == "on demand":
+            t.maintain.compact(order_strategy="order", order_by=["a"])
+        assert t.scan().to_arrow().num_rows == len(ids)
+        sizes[codec] = max(written)
+    assert sizes["none"] > 4_000_000
+    assert sizes["zstd"] < sizes["lz4"] < sizes["none"] / 2
 
 
 # ---- progress
