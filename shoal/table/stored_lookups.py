@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 OPTION = "lookup.remote-file.enabled"
 SUFFIX = ".lookup"
 _VERSION = "v1"
-_ROWS = 65_536
-_COPY = 8 << 20
+# Bytes of rows that are laid out at once, which takes several times as much, and those of a copy to the store.
+_AT_ONCE, _COPY = 1 << 20, 8 << 20
 
 
 def stores_lookups(table: Table) -> bool:
@@ -134,10 +134,13 @@ class StoredLookups:
 
     def _entries(self, file: DataFile) -> Iterator[tuple[Pieces, Pieces]]:
         schema, at = self._table.schema, 0
-        for batch in self._files.batches((file,), _ROWS):
-            keys = [batch.column(n) for n in schema.trimmed_keys]
-            yield compact_rows(keys, schema.key_types, batch.num_rows), self._values(batch, at)
-            at += batch.num_rows
+        for read in self._files.batches((file,)):
+            step = max(1, _AT_ONCE * read.num_rows // max(1, read.nbytes))
+            for start in range(0, read.num_rows, step):
+                batch = read.slice(start, step)
+                keys = [batch.column(n) for n in schema.trimmed_keys]
+                yield compact_rows(keys, schema.key_types, batch.num_rows), self._values(batch, at)
+                at += batch.num_rows
 
     def _values(self, batch: pa.RecordBatch, first: int) -> Pieces:
         rows, parts = batch.num_rows, list[Pieces]()
