@@ -101,7 +101,7 @@ KINDS = [
         "changelog-producer": "full-compaction", "full-compaction.delta-commits": 3},
         "w, w, rescale 2, f, w, rescale 3, w, f, full", changelog="full-compaction", told_by="the end"),
     Kind("rescaled, deletion vectors", {**SMALL, "deletion-vectors.enabled": True},
-         "w, f, w, rescale 2, f, tag x, w, rescale 3, w, full"),
+         "w, f, w, rescale 2, f, full, tag x, w, rescale 3, w, full"),
     Kind("compactor, rescaled, lookup changelog", WRITES | {"changelog-producer": "lookup"},
          "w, w, rescale 2, f, w, w, rescale 3, w, compact", changelog="lookup", told_by="others"),
     Kind("compactor, rescaled, full-compaction changelog", WRITES | {"changelog-producer": "full-compaction"},
