@@ -86,14 +86,16 @@ def conflict(r: random.Random) -> tuple[str, Setting]:
 
 
 def _second_writer(s: Setting) -> Callable[[Table, int], None]:
-    """Another job that writes and compacts the same buckets."""
+    """Another job that writes the same buckets. Each third time it compacts what is there; in between so many runs come
+    that the first one does."""
 
     def write(table: Table, i: int) -> None:
         if i % 3:
             return
         rng = np.random.default_rng(i)
         rows = rows_of(s, rng, max(s.rows, 4), s.interval_s * i, i)
-        with table.write("second") as other:
+        own = {"write-only": "true"} if i % 9 else {"num-sorted-run.compaction-trigger": "2"}
+        with table.with_options(own).write("second") as other:
             other.upsert(rows)
             other.commit(i, wait=True)
 
