@@ -19,7 +19,7 @@ from shoal.table import conflicts, placed_keys
 from shoal.table.base_files import MOST_SNAPSHOTS, BaseFiles, bucket_counts, changes_of, live_in
 from shoal.table.conflicts import Base, Facts, WrittenColumns
 from shoal.table.looked_up import LookedUp
-from shoal.table.numbered_rows import NumberedRows
+from shoal.table.numbered_rows import NumberedRows, Overwrites
 from shoal.table.partition_choice import only
 from shoal.table.placed_keys import PlacedKeys
 from shoal.table.staged import Content
@@ -46,6 +46,7 @@ class Checks:
         )
         safe = cast("int | None", o.get(OPTION))
         self.strict = None if safe is None else StrictMode(table.name, self._meta, user, safe)
+        self._overwrites = Overwrites(table, user, mine)
         self._keys_seen = 0  # snapshots up to here placed no keys that a writer did not know of
         self._drops_duplicates = bool(o.get("commit.discard-duplicate-files"))
 
@@ -62,7 +63,7 @@ class Checks:
         if since is not None and not self.facts.vectors_by_file:
             rows = LookedUp(self.table, content, since, self._user)
         # what a restart finds prepared has the numbers it has
-        numbered = None if since is None or checked else NumberedRows(self.table, content, since, self._user)
+        numbered = None if since is None or checked else NumberedRows(self.table, content, since, self._overwrites)
         return OneCheck(self, files, since or 0, drops, rows_from, rows, placed, numbered)
 
     def keys_placed(self, placed: PlacedKeys, latest: Snapshot) -> None:
@@ -106,7 +107,7 @@ class OneCheck:
             if content.kind == "APPEND":
                 self._bucket_counts(content, latest)
             if self._numbered:
-                self._numbered.check(latest, checks._mine)
+                self._numbered.check(latest)
             return content
         base = self._files.upon(latest, checks._mine)
         if self._drops:

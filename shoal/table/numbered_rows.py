@@ -24,14 +24,40 @@ if TYPE_CHECKING:
 _HINT = "write the rows again: they are newer than the overwrite then"
 
 
+class Overwrites:
+    """The overwrites of others that one committer meets; it looks at each snapshot once. `mine` are its own."""
+
+    def __init__(self, table: Table, user: str, mine: Collection[int]) -> None:
+        self._meta = table.metadata
+        self._user = user
+        self._mine = mine
+        self._found: list[Snapshot] = []
+        self._from = self._until = 0  # snapshots after the one and up to the other were looked at
+
+    def between(self, since: int, latest: Snapshot) -> list[Snapshot]:
+        """Those after snapshot `since`, up to `latest`. One that has expired is none: nobody can tell what it was."""
+        if not self._from <= since <= self._until <= latest.id:
+            self._found, self._from, self._until = [], since, since
+        for i in range(self._until + 1, latest.id + 1):
+            if i in self._mine:
+                continue
+            try:
+                snap = latest if i == latest.id else self._meta.snapshot(i)
+            except NotFound:
+                continue
+            if snap.commit_kind == "OVERWRITE" and snap.commit_user != self._user:
+                self._found.append(snap)
+        self._until = latest.id
+        return [s for s in self._found if s.id > since]
+
+
 class NumberedRows:
     """The check of one commit through all its tries. `since` is the snapshot that numbers were taken from."""
 
-    def __init__(self, table: Table, content: Content, since: int, user: str) -> None:
+    def __init__(self, table: Table, content: Content, since: int, overwrites: Overwrites) -> None:
         self._table = table
-        self._meta = table.metadata
         self._since = since
-        self._user = user
+        self._overwrites = overwrites
         self._least: dict[tuple[bytes, int], int] = {}
         o = table.options
         # elsewhere the newest row of a key is found by its values, by its commit, or later
@@ -44,22 +70,18 @@ class NumberedRows:
     def __bool__(self) -> bool:
         return bool(self._least)
 
-    def check(self, latest: Snapshot, mine: Collection[int]) -> None:
+    def check(self, latest: Snapshot) -> None:
         """Raise when an overwrite of another put rows with such numbers into these buckets."""
         partitions = frozenset(p for p, _ in self._least)
-        for i in range(self._since + 1, latest.id + 1):
-            if i in mine:
-                continue
+        for snap in self._overwrites.between(self._since, latest):
             try:
-                snap = latest if i == latest.id else self._meta.snapshot(i)
-                if snap.commit_kind != "OVERWRITE" or snap.commit_user == self._user:
-                    continue
-                for e in changes_of(self._meta, snap, partitions):
-                    least = self._least.get((e.partition, e.bucket))
-                    if least is not None and e.kind == ADD and e.file.max_sequence >= least:
-                        raise self._conflict(snap, e.partition, e.bucket)
+                changes = list(changes_of(self._table.metadata, snap, partitions))
             except NotFound:
-                continue  # it has expired: nobody can tell any more what it was
+                continue  # it has expired meanwhile
+            for e in changes:
+                least = self._least.get((e.partition, e.bucket))
+                if least is not None and e.kind == ADD and e.file.max_sequence >= least:
+                    raise self._conflict(snap, e.partition, e.bucket)
         self._since = latest.id
 
     def _conflict(self, snap: Snapshot, partition: bytes, bucket: int) -> Conflict:

@@ -10,7 +10,8 @@ is a snapshot that the levels of no open bucket are newer than.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from shoal.errors import BadRequest, NotFound
 from shoal.format.datafile import DataFile
 from shoal.format.index_manifest import IndexEntry
 from shoal.format.manifest import entries_of
-from shoal.format.snapshot import Snapshot
+from shoal.format.snapshot import BATCH_IDENTIFIER, Snapshot
 from shoal.table.bucket_writer import AnyBucketWriter, abandon_all, bucket_writer_of, check_bucket_count
 from shoal.table.buckets import UNAWARE, Group, Place
 from shoal.table.commit import Commit
@@ -41,6 +42,15 @@ if TYPE_CHECKING:
 _MANY = 100
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What snapshots hold: rows of others, anything of others, checkpoints of this commit user up to `mine`."""
+
+    rows: bool
+    others: bool
+    mine: int
+
+
 class OpenBuckets:
     """The bucket writers of one `Write`. With `overwrites`, nothing of what is there counts."""
 
@@ -58,7 +68,8 @@ class OpenBuckets:
         self._live: pa.Table | None = None
         self._index_manifest: str | None = None
         self._seen = 0  # the snapshot up to which others' rows are known, or marked as `behind`
-        self._handed_out = False  # files are with a committer elsewhere
+        self._prepares = False  # others commit what this one writes
+        self._handed_out: int | None = None  # the last checkpoint whose files may not be committed yet
         self.base = 0
         """The snapshot that compactions are planned on."""
         self.touched: set[Place] = set()
@@ -185,30 +196,38 @@ class OpenBuckets:
         if self._overwrites or unaware or self.touched or not self._writers:
             return False
         newest = self._commit.refresh()
-        last = 0 if newest is None else newest.id
-        if last == self._seen:
-            return False
-        rows, others = self._others(last, newest)
-        if not others and self.base == self._seen:
-            self.base = last  # all of it is this writer's own
+        last, seen = 0 if newest is None else newest.id, self._seen
+        stale = self._handed_out is None and any(w.stale for w in self._writers.values())
+        if last == seen:
+            return stale and self.look_again()
+        found = self._since(last, newest)
+        if self._handed_out is not None and found.mine >= self._handed_out:
+            self._handed_out = None
         self._seen = last
-        return rows and self.look_again()
+        if self._table.options.write_only or (not found.others and self.base == seen):
+            # nothing is known of files here, or all that came is this writer's own
+            self.base = last
+        # where others commit what this one wrote, no commit of its own tells of their compactions
+        return (found.rows or stale or (found.others and self._prepares)) and self.look_again()
 
-    def _others(self, last: int, newest: Snapshot | None) -> tuple[bool, bool]:
-        """(whether others wrote rows since `_seen`, whether they did anything)."""
+    def _since(self, last: int, newest: Snapshot | None) -> _Found:
+        """What came after `_seen`."""
+        everything = _Found(True, True, -1)
         if newest is None or last < self._seen or last - self._seen > _MANY:
-            return True, True
-        others = False
+            return everything
+        rows = others = False
+        mine = -1
         for i in range(self._seen + 1, last + 1):
             try:
                 snap = newest if i == last else self._table.metadata.snapshot(i)
             except NotFound:
-                return True, True
-            if snap.commit_user != self._commit.user:
+                return everything
+            if snap.commit_user == self._commit.user:
+                mine = max(mine, snap.commit_identifier)
+            else:
                 others = True
-                if snap.commit_kind != "COMPACT":
-                    return True, True
-        return False, others
+                rows |= snap.commit_kind != "COMPACT"
+        return _Found(rows, others, mine)
 
     def look_again(self) -> bool:
         """Others have changed buckets: they are read again before they are written again. Whether all will be.
@@ -217,7 +236,7 @@ class OpenBuckets:
         elsewhere: the table does not show those yet.
         """
         self._live = None
-        if self._handed_out:
+        if self._handed_out is not None:
             self._behind = set(self._writers)
             return False
         kept = {}
@@ -245,16 +264,18 @@ class OpenBuckets:
         for place, (new, deleted) in staged.items():
             self._writers[place].add((), (), new, deleted)
 
-    def hand_out(self, changes: Iterable[BucketChanges], checkpoint: int | None) -> None:
+    def hand_out(self, changes: Sequence[BucketChanges], checkpoint: int | None) -> None:
         """What was staged goes to a committer elsewhere."""
-        self._handed_out = True
-        self._live = None  # others commit what this one wrote
+        self._prepares = True
+        self._live = None
+        if changes:
+            self._handed_out = BATCH_IDENTIFIER if checkpoint is None else checkpoint
         if checkpoint is not None:
             self._modified.update({(c.partition, c.bucket): checkpoint for c in changes})
 
     def committed(self, snapshot: int | None) -> bool:
         """What was staged is committed, the last of it as `snapshot`. Whether buckets are to be read again."""
-        self._handed_out = False
+        self._handed_out = None
         if self._commit.foreign_snapshot > self.base or any(w.stale for w in self._writers.values()):
             return self.look_again()
         if snapshot is not None:
@@ -277,7 +298,7 @@ class OpenBuckets:
         self._sequences |= {place: w.next_sequence for place, w in writers.items()}
         self.touched = set()
         self._live = None
-        self._handed_out = False
+        self._handed_out = None
         abandon_all(writers.values(), scheduler)
         latest = self._commit.refresh()
         self.base = self._seen = latest.id if latest else 0
@@ -323,4 +344,4 @@ class OpenBuckets:
             if b.modified is not None:
                 self._modified[place] = b.modified
         self.base = self._seen = state.base_snapshot
-        self._handed_out = True
+        self._prepares = True

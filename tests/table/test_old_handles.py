@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import shoal
 from shoal.catalog.filesystem import Lake
 from shoal.clock import ManualClock, ManualScheduler
 from shoal.store.memory import MemoryStore
+from shoal.store.wrappers import CountingStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 KEYED: dict[str, dict[str, object]] = {
@@ -167,6 +169,57 @@ def test_the_first_row_of_a_key_stays_the_first_after_an_overwrite() -> None:
         w.upsert(rows(range(50, 120), 3))
         w.commit(checkpoint=2)
     assert read(settled(t)) == {k: 2 if k < 100 else 3 for k in range(120)}
+
+
+class SnapshotReads(CountingStore):
+    """Counts the snapshot files that are read."""
+
+    def read(self, path: str) -> bytes:
+        if path.rpartition("snapshot/")[2].startswith("snapshot-"):
+            self.calls["snapshot"] += 1
+        return super().read(path)
+
+
+@pytest.mark.parametrize("others", ["compacts", "writes"])
+@pytest.mark.parametrize("write_only", [True, False], ids=["written only", "compacting"])
+def test_what_a_job_reads_of_others_does_not_grow(write_only: bool, others: str) -> None:
+    inner = MemoryStore()
+    first = Lake(inner, clock=ManualClock(1_767_225_600_000), scheduler=ManualScheduler)
+    t = keyed({"write-only": write_only, "num-sorted-run.compaction-trigger": 99}, first)
+    store = SnapshotReads(inner)
+    mine = Lake(store, clock=ManualClock(1_767_225_600_000), scheduler=ManualScheduler)
+    mine.cache.max_bytes = 0  # nobody remembers for it
+    job = mine.table("d.t")
+    reads = []
+    with job.write(commit_user="job") as w, job.committer("job") as committer:
+        for n in range(1, 41):
+            w.upsert(rows(range(n, n + 3), n))
+            committer.commit(n, w.prepare(n))
+            if others == "compacts":
+                t.maintain.compact(full=n % 5 == 0)
+            else:
+                with t.with_options({"write-only": True}).write() as other:
+                    other.upsert(rows(range(200, 203), n))
+                    other.commit()
+            reads.append(store.calls["snapshot"])
+    one = [b - a for a, b in pairwise(reads)]
+    assert max(one[30:]) <= max(one[5:15])
+
+
+@pytest.mark.parametrize("options", [{}, {"changelog-producer": "lookup"}], ids=["none", "lookup"])
+def test_a_job_that_lost_a_compaction_compacts_again(options: dict[str, object]) -> None:
+    t = keyed({"num-sorted-run.compaction-trigger": 3, **options})
+    lost = []
+    with t.write(commit_user="job") as w, t.committer("job") as committer:
+        for n in range(1, 21):
+            w.upsert(rows(range(n, n + 3), n))
+            staged = w.prepare(n, wait=True)
+            if n == 5:
+                t.maintain.compact(full=True)
+            lost.append(committer.commit(n, staged).compaction_conflict is not None)
+    assert sum(lost) <= 1 and not any(lost[6:])
+    assert t.inspect.files().num_rows <= 4
+    assert read(settled(t)) == {n: min(n, 20) for n in range(1, 23)}
 
 
 # ---- columns of others
