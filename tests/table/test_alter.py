@@ -223,7 +223,7 @@ def test_a_refused_change_writes_nothing() -> None:
 
 def test_a_branch_named_by_an_option_must_be_there() -> None:
     t = lake().create_table("d.t", KV, options={"bucket": -1})
-    with pytest.raises(BadRequest, match=r"'scan.fallback-branch' = 'b': there is no such branch"):
+    with pytest.raises(BadRequest, match=r"'scan.fallback-branch' = 'b' names no branch that is there"):
         alter(t, changes(options={"scan.fallback-branch": "b"}))
     t.store.create("branch/branch-b/schema/schema-0", t.schema.encode())
     assert alter(t, changes(options={"scan.fallback-branch": "b"})).schema.options["scan.fallback-branch"] == "b"
