@@ -223,6 +223,7 @@ def overflowing(r: random.Random) -> tuple[str, Setting]:
     s = replace(s, checkpoints=r.choice((24, 30)), rows=s.buckets * r.choice((100, 250)), parts=r.choice((5, 10)),
                 value_bytes=r.choice((600, 1500)), keys=100_000, partitions=r.choice(("none", "none", "region")))  # fmt: skip
     size = r.choice((96, 128))
+    s = replace(s, rows=max(s.rows, s.buckets * 3 * size * 1024 // s.value_bytes))  # several buffers a bucket
     s = with_options(s, write_buffer_size=f"{size} kb", page_size="16 kb")
     if r.random() < 0.6:
         return f"{size} kb, not spilled, {s.kind}", with_options(s, write_buffer_spillable="false")

@@ -33,7 +33,9 @@ _MOSTLY, _SOME = 0.6, 0.45
 _DAY_MS = 86_400_000
 # Rows of the hottest bucket for one of the others' median: the lint's L-24.
 _HOT, _WARM = 3.0, 2.0
-_ROWS, _KEYS = 500, 20  # rows that a share is told from, and keys a bucket below which hashing cannot be even
+# Rows that a share is told from, or so many an hour where less is retained: a few an hour harm nobody. Keys a bucket
+# below which hashing cannot be even.
+_ROWS, _KEYS, _HOUR_S = 500, 20, 3600.0
 _SIGMA = 6.0
 
 
@@ -151,7 +153,8 @@ def skewed(case: Case) -> Iterable[Finding]:
     if pace is None or not pace.telling or not fixed_buckets(case):
         return
     found = _arrivals(case, pace)
-    if found is None or found.total < 2 or found.rows.sum() < _ROWS:
+    hours = min(pace.commits * pace.interval_s / _HOUR_S, 1.0)
+    if found is None or found.total < 2 or found.rows.sum() < _ROWS * hours:
         return
     top = int(found.rows.argmax())
     hot = int(found.rows[top])
