@@ -395,7 +395,7 @@ def not_restarting(r: random.Random) -> tuple[str, Setting]:
 
 def deep(r: random.Random) -> tuple[str, Setting]:
     s = calm(inline(base(r, kinds=KEYED, least=60)))
-    s = replace(s, keys=max(s.keys, 2000))
+    s = replace(s, keys=max(s.keys, 2000), rows=max(s.rows, 15 * s.buckets))  # files of one row don't meet
     if r.random() < 0.6:
         trigger = r.choice((16, 25, 40))
         return f"trigger {trigger}", with_options(s, num_sorted_run__compaction_trigger=trigger)
