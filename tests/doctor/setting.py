@@ -149,7 +149,7 @@ def _lived(s: Setting) -> Checkup:
                     consumers.save(table.store, "follower", max(latest + 1 - s.reader, 1))
                 if s.stuck_at == i:
                     consumers.save(table.store, "stuck", latest + 1)
-            if s.after is not None:
+            if s.after is not None and latest is not None:  # a night may come first
                 s.after(table, i)
     finally:
         if writer is not None:
