@@ -31,7 +31,7 @@ SQL_TYPE = b"shoal.sql-type"
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "SUMMARIZE", "(")
 _WRITE = "rows are written with INSERT, UPDATE, DELETE and MERGE, and with Table.write() in Python"
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE")
-_DEFINE = "tables are made and changed with lake.create_table() in Python"
+_DEFINE = "in Python, lake.create_table() makes a table and table.alter() changes it"
 _SET = "options of one query are a hint after the table: t /*+ OPTIONS('key' = 'value') */"
 _EXPORT = "run a SELECT and choose an output format: jsonl, csv, arrow, parquet"
 _ONLY_LAKE = "a query reads the tables of the warehouse only"
