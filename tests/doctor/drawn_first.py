@@ -126,7 +126,9 @@ def skewed(r: random.Random) -> tuple[str, Setting]:
     s = calm(base(r, kinds=(FIXED, FIXED, APPEND_FIXED), least=45))
     n = r.choice((2, 3, 4, 6, 8))
     hot = r.choice((0.7, 0.8, 0.9)) if n < 4 else r.choice((0.5, 0.6, 0.8))
-    s = replace(s, buckets=n, hot=hot, rows=n * r.choice((15, 40)), keys=100_000)
+    # a share is told from 500 rows of a partition, or so many an hour; the largest partition may get half of them
+    rows = max(n * r.choice((15, 40)), round(s.interval_s / 2.5))
+    s = replace(s, buckets=n, hot=hot, rows=rows, keys=100_000)
     return f"{hot} to one of {n}, {s.kind}", s
 
 
@@ -165,6 +167,11 @@ def not_starved(r: random.Random) -> tuple[str, Setting]:
 # ---- D6: expiry behind -----------------------------------------------------------------------------------
 
 
+def looking_in_time(s: Setting) -> Setting:
+    """Readers that look too seldom for what is asked would be a cause of their own."""
+    return s if s.slo_s is None else with_options(s, continuous__discovery_interval=f"{int(s.interval_s * 200)} ms")
+
+
 def behind(r: random.Random) -> tuple[str, Setting]:
     s = calm(base(r, least=60))
     options = {k: v for k, v in s.options.items() if not k.startswith("snapshot.")}
@@ -173,7 +180,7 @@ def behind(r: random.Random) -> tuple[str, Setting]:
     s = with_options(s, snapshot__time_retained=f"{kept} s")
     how = r.choice(("consumer", "consumer", "limit", "least"))
     if how == "consumer":
-        return "a consumer stands", replace(s, stuck_at=r.choice((5, 15)))
+        return "a consumer stands", looking_in_time(replace(s, stuck_at=r.choice((5, 15))))
     if how == "limit":
         s = inline(replace(s, kind=FIXED, checkpoints=max(s.checkpoints, 90)))
         return "one at a time", with_options(s, snapshot__expire__limit=1)
@@ -188,7 +195,7 @@ def not_behind(r: random.Random) -> tuple[str, Setting]:
     s = with_options(s, snapshot__time_retained=f"{kept} s")
     how = r.choice(("follows", "stopped a moment ago", "paused", "few at least", "jobs"))
     if how == "follows":
-        return "a consumer follows", replace(s, reader=r.choice((0, 2, 5)), slo_s=None)
+        return "a consumer follows", looking_in_time(replace(s, reader=r.choice((0, 2, 5))))
     if how == "stopped a moment ago":
         return "a consumer stopped a moment ago", replace(s, stuck_at=s.checkpoints - 12)
     if how == "paused":
