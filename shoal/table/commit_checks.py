@@ -126,6 +126,8 @@ class OneCheck:
             raise type(err)(
                 f"{err.message} (the newest snapshot is {latest.id}, by {latest.commit_user})", hint=err.hint
             ) from err
+        if self._numbered:
+            self._numbered.check(latest)
         self._files.checked(latest)
         return content
 

@@ -85,10 +85,6 @@ class OpenBuckets:
     def writers(self) -> list[AnyBucketWriter]:
         return list(self._writers.values())
 
-    def at(self, place: Place) -> AnyBucketWriter:
-        """The writer of a bucket that is open."""
-        return self._writers[place]
-
     # ---- opening
 
     def writer(self, group: Group) -> AnyBucketWriter:

@@ -20,6 +20,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 KEYED: dict[str, dict[str, object]] = {
     "deduplicate": {},
     "written only": {"write-only": True},
+    "duplicate files dropped": {"commit.discard-duplicate-files": True},
     "input changelog": {"changelog-producer": "input"},
     "lookup changelog": {"changelog-producer": "lookup"},
     "full-compaction changelog": {"changelog-producer": "full-compaction"},
@@ -77,28 +78,19 @@ def settled(t: Any) -> Any:
 # ---- rows of others
 
 
+@pytest.mark.parametrize("how", ["overwrites", "writes"])
 @EVERY_KEYED
-def test_rows_after_an_overwrite_by_another_are_newer_than_it(options: dict[str, object]) -> None:
+def test_rows_after_those_of_another_are_newer(options: dict[str, object], how: str) -> None:
     t = keyed(options)
     with t.write(commit_user="stays") as w:
         w.upsert(rows(range(3), 1))
         w.commit(checkpoint=1)
-        t.overwrite(rows(range(100), 2))
-        w.upsert(rows(range(50, 60), 3))
-        w.commit(checkpoint=2)
-    wanted = {k: 3 if 50 <= k < 60 else 2 for k in range(100)}
-    assert read(settled(t)) == wanted
-
-
-@EVERY_KEYED
-def test_rows_after_rows_of_another_are_newer_than_those(options: dict[str, object]) -> None:
-    t = keyed(options)
-    with t.write(commit_user="stays") as w:
-        w.upsert(rows(range(3), 1))
-        w.commit(checkpoint=1)
-        with t.write() as other:
-            other.upsert(rows(range(100), 2))
-            other.commit()
+        if how == "overwrites":
+            t.overwrite(rows(range(100), 2))
+        else:
+            with t.write() as other:
+                other.upsert(rows(range(100), 2))
+                other.commit()
         w.upsert(rows(range(50, 60), 3))
         w.commit(checkpoint=2)
     assert read(settled(t)) == {k: 3 if 50 <= k < 60 else 2 for k in range(100)}
